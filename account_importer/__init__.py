@@ -1,0 +1,1 @@
+"""IAM users become local accounts, under an administrator's supervision."""

@@ -1,0 +1,1 @@
+"""REST: jobs on Slurm, submitted as the user's own local account."""

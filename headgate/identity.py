@@ -1,0 +1,34 @@
+"""Who is asking: an identity is (issuer, subject), a principal is one token of it."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Identity:
+    """One person or service of one issuer (OpenID Connect Core, section 2: `iss` and `sub`)."""
+
+    iss: str
+    sub: str
+
+    def __str__(self) -> str:
+        return f"{self.sub}@{self.iss}"
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """What one verified access token says: made once, at the edge of a service.
+
+    `groups` are spelled without a leading slash, whatever the issuer's profile. `actor` is the
+    `act.sub` of a delegated token (RFC 8693, section 4.1). `expires_at` is aware, UTC.
+    """
+
+    identity: Identity
+    audience: frozenset[str]
+    expires_at: datetime
+    scopes: frozenset[str] = field(default_factory=frozenset)
+    groups: frozenset[str] = field(default_factory=frozenset)
+    client_id: str = ""
+    actor: str = ""
+    token_id: str = ""
+    name: str = ""

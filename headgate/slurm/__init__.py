@@ -1,0 +1,1 @@
+"""Reading a Slurm cluster: one model, one reading port, several adapters."""

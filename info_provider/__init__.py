@@ -1,0 +1,1 @@
+"""Queues and GPUs as GLUE 2.1."""

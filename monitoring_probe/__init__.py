@@ -1,0 +1,1 @@
+"""Metrics of the cluster and the suite, to Zabbix."""

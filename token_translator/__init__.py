@@ -1,0 +1,1 @@
+"""A token becomes a short-lived SSH certificate."""

@@ -1,0 +1,172 @@
+"""The `headgate-gateway` command and the one place where the gateway is put together."""
+
+import argparse
+import asyncio
+import contextlib
+import sys
+from collections.abc import AsyncIterator, Coroutine
+from pathlib import Path
+
+import aiohttp
+from headgate.slurm.memory.reader import MemoryReader
+
+from gateway.clusters import Cluster, Clusters
+from gateway.jobs import Job
+from gateway.migrations import upgrade
+from gateway.registry import Registry
+from gateway.runner.plain import PlainRuntime
+from gateway.runner.udocker import UdockerRuntime
+from gateway.sender import Sender
+from gateway.sessions.local import LocalConnector
+from gateway.sessions.pool import Connector, SessionPool
+from gateway.sessions.ssh import SshConnector
+from gateway.settings import ClusterSettings, Settings
+from gateway.store import Store
+from gateway.submission import Jobs
+from gateway.tracker import Tracker
+from gateway.translator import Translator
+from gateway.v1.routes import Api
+from headgate import logs
+from headgate.clock import SystemClock
+from headgate.oidc import TokenVerifier
+from headgate.peers import PeerSigner
+from headgate.service import every, serve
+from headgate.settings import EX_CONFIG, SettingsError, command_environment, load, show
+from headgate.slurm.cli import CommandReader, command_variables
+from headgate.slurm.model import ClusterReader
+from headgate.web import Check
+
+SWEEP_SECONDS = 1.0
+
+
+def main() -> None:
+    """Run one verb of the command."""
+    parser = argparse.ArgumentParser(prog="headgate-gateway", description=__doc__)
+    parser.add_argument("--config", type=Path, default=Path("/etc/headgate/gateway.toml"))
+    parser.add_argument("verb", choices=["serve", "migrate", "check-config"])
+    arguments = parser.parse_args()
+    try:
+        settings = load(arguments.config, Settings)
+        if arguments.verb == "check-config":
+            for cluster in settings.clusters:
+                _connector(cluster)
+            sys.stdout.write(show(settings) + "\n")
+        elif arguments.verb == "migrate":
+            upgrade(settings.database)
+        else:
+            logs.configure(settings.log_level)
+            asyncio.run(_serve(settings))
+    except SettingsError as error:
+        sys.stderr.write(f"headgate-gateway: {error}\n")
+        sys.exit(EX_CONFIG)
+
+
+async def _serve(settings: Settings) -> None:
+    async with _composed(settings) as (api, checks):
+        await serve(api.application(checks), settings.listen)
+
+
+@contextlib.asynccontextmanager
+async def _composed(settings: Settings) -> AsyncIterator[tuple[Api, dict[str, Check]]]:
+    """Everything, wired; background work runs while the context is open."""
+    clock = SystemClock()
+    signer = PeerSigner.from_file(
+        instance=settings.instance, path=Path(settings.peer_key), clock=clock
+    )
+    async with contextlib.AsyncExitStack() as stack:
+        http = await stack.enter_async_context(aiohttp.ClientSession())
+        store = Store(settings.database)
+        stack.push_async_callback(store.close)
+        registry = Registry(url=settings.registry.url, session=http, signer=signer, clock=clock)
+        translator = Translator(url=settings.token_translator.url, session=http, signer=signer)
+        clusters = Clusters([_cluster(cluster) for cluster in settings.clusters], clock=clock)
+        connectors = {cluster.name: _connector(cluster) for cluster in settings.clusters}
+        pool = SessionPool(connectors=connectors, clock=clock)
+        stack.push_async_callback(pool.close)
+        senders = {
+            cluster.name: Sender(
+                cluster=cluster, store=store, pool=pool, translator=translator, clock=clock
+            )
+            for cluster in clusters
+        }
+        trackers = {
+            cluster.name: Tracker(
+                cluster=cluster, store=store, pool=pool, translator=translator, clock=clock
+            )
+            for cluster in clusters
+        }
+
+        def wake(job: Job) -> None:
+            senders[job.cluster].offer(job)
+
+        works: list[Coroutine[None, None, None]] = []
+        for cluster in clusters:
+            sender, tracker = senders[cluster.name], trackers[cluster.name]
+            works += [
+                sender.run(),
+                every(SWEEP_SECONDS, sender.sweep, clock=clock, name="send"),
+                every(cluster.settings.poll_seconds, tracker.turn, clock=clock, name="track"),
+            ]
+        works.append(every(SWEEP_SECONDS, pool.sweep, clock=clock, name="sessions"))
+        for work in works:
+            stack.push_async_callback(_ended, asyncio.create_task(work))
+        yield (
+            Api(
+                jobs=Jobs(
+                    store=store,
+                    clusters=clusters,
+                    registry=registry,
+                    translator=translator,
+                    pool=pool,
+                    clock=clock,
+                    wake=wake,
+                ),
+                clusters=clusters,
+                registry=registry,
+                verifier=TokenVerifier(
+                    issuers=settings.issuers, audience=settings.url, session=http, clock=clock
+                ),
+                login=settings.login,
+                url=settings.url,
+            ),
+            {
+                "database": store.ready,
+                **{f"cluster {name}": _fault_of(tracker) for name, tracker in trackers.items()},
+            },
+        )
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+def _fault_of(tracker: Tracker) -> Check:
+    async def check() -> str:
+        return tracker.fault
+
+    return check
+
+
+def _cluster(settings: ClusterSettings) -> Cluster:
+    runtime = UdockerRuntime(settings.udocker) if settings.udocker else PlainRuntime()
+    return Cluster(settings=settings, reader=_reader(settings), runtime=runtime)
+
+
+def _reader(settings: ClusterSettings) -> ClusterReader:
+    if settings.memory is not None:
+        return MemoryReader(Path(settings.memory.socket))
+    return CommandReader(env=command_variables(command_environment(), settings.slurm_conf))
+
+
+def _connector(settings: ClusterSettings) -> Connector:
+    if settings.ssh is not None and settings.local is None:
+        return SshConnector(settings.ssh)
+    if settings.local is not None and settings.ssh is None:
+        return LocalConnector(settings.local)
+    raise SettingsError(f"cluster {settings.name}: say one of ssh and local")
+
+
+if __name__ == "__main__":
+    main()

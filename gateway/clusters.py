@@ -1,0 +1,183 @@
+"""What each cluster offers, read now and then: enough to refuse what can never run."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from gateway.jobs import JobSpec
+from gateway.runner.script import Runtime
+from gateway.settings import ClusterSettings
+from headgate.clock import Clock
+from headgate.problems import Fault, Invalid, Unprocessable
+from headgate.slurm.model import ClusterReader, ClusterUnavailable, Node, Partition
+
+log = structlog.get_logger(__name__)
+
+FACTS_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A partition as a submitter sees it; GPUs and cores of its largest node, time in seconds."""
+
+    name: str
+    is_default: bool
+    state: str
+    nodes: int
+    max_duration: int | None
+    cores_per_node: int
+    gpus_per_node: int
+    gpu_types: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Cluster:
+    """One configured cluster: how it is read, how jobs run on it, what it offers."""
+
+    settings: ClusterSettings
+    reader: ClusterReader
+    runtime: Runtime
+    queues: tuple[Queue, ...] = ()
+    read_at: float | None = None
+
+    @property
+    def name(self) -> str:
+        """Its name in this gateway."""
+        return self.settings.name
+
+
+class Clusters:
+    """The configured clusters by name."""
+
+    def __init__(self, clusters: Sequence[Cluster], *, clock: Clock) -> None:
+        self._clusters: Mapping[str, Cluster] = {cluster.name: cluster for cluster in clusters}
+        self._clock = clock
+        self._reading = asyncio.Lock()
+
+    def __iter__(self) -> Iterator[Cluster]:
+        return iter(self._clusters.values())
+
+    def get(self, name: str) -> Cluster:
+        """A cluster that a row names; KeyError is a bug or a cluster that was taken away."""
+        return self._clusters[name]
+
+    def choose(self, spec: JobSpec) -> Cluster:
+        """The cluster a specification means.
+
+        Raises:
+            Invalid: it names none and there are several, or one that is not here.
+        """
+        names = ", ".join(self._clusters)
+        if spec.cluster is None and len(self._clusters) == 1:
+            return next(iter(self._clusters.values()))
+        if spec.cluster is None:
+            raise _invalid("/cluster", f"Name one of the clusters: {names}.", "cluster_needed")
+        if spec.cluster not in self._clusters:
+            raise _invalid("/cluster", f"There are these clusters: {names}.", "unknown_cluster")
+        return self._clusters[spec.cluster]
+
+    async def offers(self, cluster: Cluster) -> tuple[Queue, ...]:
+        """Its queues as last read, at most a minute ago while it answers; empty: never read."""
+        async with self._reading:
+            now = self._clock.monotonic()
+            if cluster.read_at is None or now - cluster.read_at > FACTS_SECONDS:
+                cluster.read_at = now
+                try:
+                    partitions = await cluster.reader.partitions()
+                    cluster.queues = _queues(partitions, await cluster.reader.nodes())
+                except ClusterUnavailable as error:
+                    log.warning("cluster_not_read", cluster=cluster.name, error=str(error))
+                    cluster.read_at = None if not cluster.queues else now
+        return cluster.queues
+
+    async def check(self, cluster: Cluster, spec: JobSpec) -> None:
+        """Refuse what this cluster can never run; what is not known is left to Slurm.
+
+        Raises:
+            Unprocessable: an unknown queue, or more than its nodes have.
+        """
+        queues = await self.offers(cluster)
+        if not queues:
+            return
+        wanted = spec.attributes.queue_name or cluster.settings.default_queue
+        queue = _find(queues, wanted)
+        if queue is None:
+            names = ", ".join(queue.name for queue in queues)
+            raise _unprocessable(
+                "/attributes/queue_name", f"There are these queues: {names}.", "unknown_queue"
+            )
+        _check_resources(queue, spec)
+
+
+def _find(queues: Sequence[Queue], wanted: str | None) -> Queue | None:
+    matches: Callable[[Queue], bool] = (
+        (lambda queue: queue.is_default) if wanted is None else (lambda queue: queue.name == wanted)
+    )
+    return next(filter(matches, queues), None)
+
+
+def _check_resources(queue: Queue, spec: JobSpec) -> None:
+    resources = spec.resources
+    per_node = -(-resources.process_count // resources.node_count)
+    gpus = resources.gpu_cores_per_process * per_node
+    if gpus > queue.gpus_per_node:
+        raise _unprocessable(
+            "/resources/gpu_cores_per_process",
+            f"{gpus} GPUs per node are asked for; "
+            f"a node of the queue {queue.name} has {queue.gpus_per_node}.",
+            "too_many_gpus",
+        )
+    if resources.cpu_cores_per_process > queue.cores_per_node:
+        raise _unprocessable(
+            "/resources/cpu_cores_per_process",
+            f"{resources.cpu_cores_per_process} cores are asked for; "
+            f"a node of the queue {queue.name} has {queue.cores_per_node}.",
+            "too_many_cores",
+        )
+    if resources.node_count > queue.nodes:
+        raise _unprocessable(
+            "/resources/node_count",
+            f"{resources.node_count} nodes are asked for; "
+            f"the queue {queue.name} has {queue.nodes}.",
+            "too_many_nodes",
+        )
+    limit, duration = queue.max_duration, spec.attributes.duration
+    if limit is not None and duration is not None and duration > limit:
+        raise _unprocessable(
+            "/attributes/duration",
+            f"{duration} s are asked for; the queue {queue.name} allows {limit} s.",
+            "too_long",
+        )
+
+
+def _queues(partitions: Sequence[Partition], nodes: Sequence[Node]) -> tuple[Queue, ...]:
+    return tuple(
+        _queue(partition, [node for node in nodes if partition.name in node.partitions])
+        for partition in partitions
+        if not partition.hidden and not partition.root_only
+    )
+
+
+def _queue(partition: Partition, nodes: Sequence[Node]) -> Queue:
+    gpus = [[gres for gres in node.gres if gres.name == "gpu"] for node in nodes]
+    minutes = partition.max_time_minutes
+    return Queue(
+        name=partition.name,
+        is_default=partition.is_default,
+        state=partition.state,
+        nodes=min(len(nodes), partition.max_nodes or len(nodes)),
+        max_duration=None if minutes is None else minutes * 60,
+        cores_per_node=max((node.cpus for node in nodes), default=0),
+        gpus_per_node=max((sum(gres.count for gres in node) for node in gpus), default=0),
+        gpu_types=tuple(sorted({gres.type for node in gpus for gres in node if gres.type})),
+    )
+
+
+def _unprocessable(pointer: str, sentence: str, code: str) -> Unprocessable:
+    return Unprocessable(sentence, code=code, faults=[Fault(pointer, sentence)])
+
+
+def _invalid(pointer: str, sentence: str, code: str) -> Invalid:
+    return Invalid(sentence, code=code, faults=[Fault(pointer, sentence)])

@@ -1,0 +1,153 @@
+"""What Slurm says of a job, in our words: the next revision of the row, without asking anybody."""
+
+from datetime import datetime
+
+from gateway.jobs import Effective, Failure, FailureKind, Job, State
+from headgate.slurm.model import AccountedJob, JobState, QueuedJob
+
+ALREADY_STARTED = 197
+"""Status of a batch script that found its row claimed by an earlier start."""
+
+_HELD_REASONS = frozenset({"JobHeldUser", "JobHeldAdmin"})
+
+_REASONS = {
+    "Resources": "waiting for free resources",
+    "Priority": "waiting behind jobs of higher priority",
+    "Dependency": "waiting for another job",
+    "BeginTime": "waiting for its start time",
+    "JobHeldUser": "held by its owner",
+    "JobHeldAdmin": "held by the site",
+    "PartitionTimeLimit": "asks for more time than its queue allows",
+    "PartitionNodeLimit": "asks for more nodes than its queue allows",
+    "PartitionDown": "its queue is down",
+    "PartitionInactive": "its queue is closed",
+    "ReqNodeNotAvail": "a node it needs is not available",
+    "Reservation": "waiting for its reservation",
+    "QOSMaxJobsPerUserLimit": "you have as many jobs running as the site allows",
+    "AssocMaxJobsLimit": "your account has as many jobs running as the site allows",
+    "AssocGrpGRES": "your account uses as many GPUs as the site allows",
+    "QOSMaxGRESPerUser": "you use as many GPUs as the site allows",
+}
+
+_FAILURES: dict[JobState, tuple[FailureKind, bool, str]] = {
+    JobState.TIMEOUT: (FailureKind.TIME_LIMIT, False, "The job ran into its time limit{limit}."),
+    JobState.DEADLINE: (FailureKind.TIME_LIMIT, False, "The job's deadline passed."),
+    JobState.OUT_OF_MEMORY: (FailureKind.OUT_OF_MEMORY, False, "The job used up its memory."),
+    JobState.NODE_FAIL: (FailureKind.NODE, True, "A node of the job failed{nodes}."),
+    JobState.BOOT_FAIL: (FailureKind.NODE, True, "A node of the job did not boot{nodes}."),
+    JobState.LAUNCH_FAILED: (FailureKind.NODE, True, "The job could not be launched{nodes}."),
+    JobState.PREEMPTED: (FailureKind.PREEMPTED, True, "A job of higher priority took its place."),
+    JobState.REVOKED: (FailureKind.CANCELLED_BY_SITE, True, "The job was moved away."),
+}
+
+
+def reason_in_words(reason: str) -> str:
+    """Why a job waits, for a person; a reason we do not know stays Slurm's own word."""
+    bare = reason.split("(", 1)[0].strip()
+    return "" if bare in {"", "None"} else _REASONS.get(bare, f"Slurm says {bare}")
+
+
+def observed(job: Job, row: QueuedJob, at: datetime) -> Job:
+    """A job as the queue shows it now; one that has ended there ends here."""
+    if row.state.final:
+        return _end(
+            job,
+            row.state,
+            at=at,
+            status=row.exit_status,
+            signal=row.exit_signal,
+            started_at=row.started_at,
+            ended_at=row.ended_at,
+            nodes=row.node_list,
+        )
+    waiting = row.state.pending
+    held = waiting and row.reason in _HELD_REASONS
+    state = State.HELD if held else State.QUEUED if waiting else State.ACTIVE
+    changes: dict[str, object] = {
+        "state": state,
+        "status_message": reason_in_words(row.reason) if waiting else "",
+        "submitted_at": row.submitted_at,
+        "effective": _effective(row),
+        "missing_since": None,
+        "retry_at": None,
+    }
+    if not waiting:
+        changes |= {"started_at": row.started_at, "nodes": row.node_list}
+    return job.changed(at, changes)
+
+
+def accounted(job: Job, row: AccountedJob, at: datetime) -> Job:
+    """A job as accounting remembers it, after it has left the queue."""
+    if not row.state.final:
+        return job
+    by_site = row.cancelled_by_uid is not None and row.cancelled_by_uid != job.uid
+    return _end(
+        job,
+        row.state,
+        at=at,
+        status=row.exit_status,
+        signal=row.exit_signal,
+        started_at=row.started_at,
+        ended_at=row.ended_at,
+        nodes=row.node_list,
+        by_site=by_site,
+    )
+
+
+def _effective(row: QueuedJob) -> Effective:
+    minutes = row.time_limit_minutes
+    return Effective(
+        queue_name=",".join(row.partitions),
+        account=row.account,
+        duration=None if minutes is None else minutes * 60,
+        node_count=row.nodes,
+        cpu_cores=row.cpus,
+        gpus=row.tres.get("gres/gpu", 0),
+    )
+
+
+def _end(
+    job: Job,
+    state: JobState,
+    *,
+    at: datetime,
+    status: int,
+    signal: int,
+    started_at: datetime | None,
+    ended_at: datetime | None,
+    nodes: str,
+    by_site: bool = False,
+) -> Job:
+    facts: dict[str, object] = {
+        "started_at": started_at or job.started_at,
+        "ended_at": ended_at or at,
+        "nodes": nodes or job.nodes,
+    }
+    if state is JobState.COMPLETED:
+        return job.ended(State.COMPLETED, at, None, {**facts, "exit_code": 0})
+    if state is JobState.CANCELLED:
+        return job.ended(State.CANCELED, at, _cancelled(job, by_site=by_site), facts)
+    code = 128 + signal if signal else status
+    if state in _FAILURES:
+        facts["exit_code"] = code or None
+        return job.ended(State.FAILED, at, _failure(job, state), facts)
+    return job.ended(State.FAILED, at, _payload(code, signal), {**facts, "exit_code": code})
+
+
+def _cancelled(job: Job, *, by_site: bool) -> Failure:
+    if by_site and not job.cancel_requested:
+        return Failure(FailureKind.CANCELLED_BY_SITE, "The site cancelled the job.", retry=True)
+    return Failure(FailureKind.CANCELLED_BY_USER, "The job was cancelled by its owner.")
+
+
+def _failure(job: Job, state: JobState) -> Failure:
+    kind, retry, sentence = _FAILURES[state]
+    seconds = job.effective.duration if job.effective else job.spec.attributes.duration
+    limit = f" of {seconds // 60} min" if seconds else ""
+    nodes = f" ({job.nodes})" if job.nodes else ""
+    return Failure(kind, sentence.format(limit=limit, nodes=nodes), retry)
+
+
+def _payload(code: int, signal: int) -> Failure:
+    how = f"was ended by signal {signal}" if signal else f"ended with status {code}"
+    return Failure(FailureKind.PAYLOAD, f"The payload {how}.")

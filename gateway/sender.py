@@ -1,0 +1,235 @@
+"""From row to Slurm: sends admitted jobs fairly, once each, and settles what a crash left open."""
+
+import asyncio
+from collections import deque
+from datetime import timedelta
+
+import structlog
+
+from gateway.clusters import Cluster
+from gateway.jobs import Failure, FailureKind, Job, State
+from gateway.sessions.pool import SessionPool, User
+from gateway.sessions.session import (
+    JobFiles,
+    SessionLost,
+    SessionRefused,
+    SessionUnavailable,
+)
+from gateway.store import Store
+from gateway.translator import Translator
+from headgate.clock import Clock
+from headgate.slurm.model import ClusterUnavailable
+
+log = structlog.get_logger(__name__)
+
+FIRST_RETRY = timedelta(seconds=1)
+LAST_RETRY = timedelta(seconds=30)
+
+_REFUSAL_KINDS = {"quota": FailureKind.QUOTA, "directory": FailureKind.STAGING}
+
+
+class Sender:
+    """Sends one cluster's jobs; rows are the truth, the queues here only an order."""
+
+    def __init__(
+        self,
+        *,
+        cluster: Cluster,
+        store: Store,
+        pool: SessionPool,
+        translator: Translator,
+        clock: Clock,
+    ) -> None:
+        self._cluster = cluster
+        self._store = store
+        self._pool = pool
+        self._translator = translator
+        self._clock = clock
+        self._by_user: dict[User, deque[str]] = {}
+        self._turns: deque[User] = deque()
+        self._known: set[str] = set()
+        self._work = asyncio.Event()
+        self._delays: dict[str, timedelta] = {}
+
+    def offer(self, job: Job) -> None:
+        """Put a job into its user's line, unless it stands there or is being served."""
+        if job.id in self._known:
+            return
+        self._known.add(job.id)
+        user = _user(job)
+        if user not in self._by_user:
+            self._by_user[user] = deque()
+            self._turns.append(user)
+        self._by_user[user].append(job.id)
+        self._work.set()
+
+    async def run(self) -> None:
+        """Send for ever, as many jobs at once as the cluster's settings say."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self._cluster.settings.senders):
+                group.create_task(self._serve())
+
+    async def sweep(self) -> None:
+        """Offer what is due: after a restart all that was open, later what waits for a retry."""
+        for job in await self._store.to_send(self._cluster.name, self._clock.now()):
+            self.offer(job)
+
+    async def _serve(self) -> None:
+        while True:
+            row = await self._next()
+            again = False
+            try:
+                again = await self._step(row)
+            except Exception:
+                log.exception("send_failed", job=row)
+            finally:
+                self._known.discard(row)
+            if again:
+                job = await self._store.job(row)
+                if job is not None:
+                    self.offer(job)
+
+    async def _next(self) -> str:
+        """The next row, round robin over users."""
+        while not self._turns:
+            self._work.clear()
+            await self._work.wait()
+        user = self._turns.popleft()
+        line = self._by_user[user]
+        row = line.popleft()
+        if line:
+            self._turns.append(user)
+        else:
+            del self._by_user[user]
+        return row
+
+    async def _step(self, row: str) -> bool:
+        """Take one job one step further; whether another step follows at once."""
+        job = await self._store.job(row)
+        if job is None or job.state.final:
+            self._delays.pop(row, None)
+            return False
+        if job.native_id is not None:
+            return await self._cancel(job, job.native_id) if job.cancel_requested else False
+        if job.cancel_requested and await self._drop_unsent(job):
+            return False
+        return await self._send(job)
+
+    async def _send(self, job: Job) -> bool:
+        sealed = await self._store.sealed(job)
+        delegated = self._translator.delegated(job.id, "submit")
+        try:
+            async with self._pool.without_token(_user(job), delegated) as session:
+                submitted = await session.submit(sealed, job.attempt)
+        except SessionUnavailable as error:
+            return await self._later(job, f"the login node does not take it: {error}")
+        except SessionLost as error:
+            # It may be in Slurm by now: the same attempt, said again, finds out.
+            return await self._later(job, f"the login node went away: {error}")
+        except SessionRefused as refusal:
+            return await self._refused(job, refusal)
+        return await self._sent(job, submitted.job_id, submitted.words)
+
+    async def _sent(self, job: Job, native_id: int, words: str = "") -> bool:
+        self._delays.pop(job.id, None)
+        log.info("sent", job=job.id, native_id=native_id, account=job.account)
+        message = words.strip()[:1000]
+        changes = {
+            "native_id": native_id,
+            "state": State.QUEUED,
+            "status_message": message,
+            "retry_at": None,
+        }
+        updated = await self._store.update(job, job.changed(self._clock.now(), changes))
+        return job.cancel_requested or not updated
+
+    async def _refused(self, job: Job, refusal: SessionRefused) -> bool:
+        if refusal.code in {"away", "busy"}:
+            return await self._later(job, f"Slurm does not answer: {refusal.words}")
+        if refusal.code in {"unsettled", "claimed"}:
+            return await self._settle(job, refusal.state or JobFiles())
+        kind = _REFUSAL_KINDS.get(refusal.code, FailureKind.POLICY)
+        words = refusal.words.removeprefix("sbatch: error: ") or refusal.code
+        log.info("refused_by_slurm", job=job.id, code=refusal.code, words=words)
+        failure = Failure(kind, f"The cluster refused the job: {words}")
+        await self._store.update(job, job.ended(State.FAILED, self._clock.now(), failure))
+        return False
+
+    async def _settle(self, job: Job, files: JobFiles) -> bool:
+        """Find out by looking whether an attempt nobody heard of has reached Slurm."""
+        try:
+            native_id = _claimant(files) or await self._look(job)
+        except ClusterUnavailable as error:
+            return await self._later(job, f"an earlier submission cannot be settled: {error}")
+        if native_id is not None:
+            return await self._sent(job, native_id)
+        now = self._clock.now()
+        since = job.missing_since
+        if since is None:
+            changed = job.changed(now, {"missing_since": now})
+            await self._store.update(job, changed)
+            return await self._later(changed, "an earlier submission is being settled")
+        if now - since < timedelta(seconds=self._cluster.settings.settle_seconds):
+            return await self._later(job, "an earlier submission is being settled")
+        log.warning("submitted_again", job=job.id, attempt=job.attempt + 1)
+        changes = {"attempt": job.attempt + 1, "missing_since": None, "retry_at": None}
+        await self._store.update(job, job.changed(now, changes))
+        return True
+
+    async def _look(self, job: Job) -> int | None:
+        """The id of the job that carries this row's marker and the user's uid, if there is one."""
+        names = [job.marker]
+        reader = self._cluster.reader
+        queued = (await reader.jobs_named(names)).get(job.marker, ())
+        accounted = (await reader.accounted(names, since=job.created_at)).get(job.marker, ())
+        found = [row.job_id for row in queued if row.uid == job.uid]
+        found += [row.job_id for row in accounted if row.uid == job.uid]
+        return max(found, default=None)
+
+    async def _drop_unsent(self, job: Job) -> bool:
+        """End a job that is to be cancelled and was never handed to anybody."""
+        delegated = self._translator.delegated(job.id, "status")
+        try:
+            async with self._pool.without_token(_user(job), delegated) as session:
+                files = await session.files(job.id, job.directory)
+        except (SessionUnavailable, SessionLost, SessionRefused) as error:
+            await self._later(job, f"to be cancelled once the login node answers: {error}")
+            return True
+        if files is not None and files.attempt >= job.attempt:
+            return False
+        now = self._clock.now()
+        failure = Failure(FailureKind.CANCELLED_BY_USER, "The job was cancelled by its owner.")
+        await self._store.update(job, job.ended(State.CANCELED, now, failure))
+        return True
+
+    async def _cancel(self, job: Job, native_id: int) -> bool:
+        delegated = self._translator.delegated(job.id, "cancel")
+        try:
+            async with self._pool.without_token(_user(job), delegated) as session:
+                await session.cancel(job.id, native_id)
+        except (SessionUnavailable, SessionLost, SessionRefused) as error:
+            return await self._later(job, f"not cancelled yet: {error}")
+        # The tracker sees it end; should Slurm forget the request, it is made again.
+        retry_at = self._clock.now() + LAST_RETRY
+        await self._store.update(job, job.changed(self._clock.now(), {"retry_at": retry_at}))
+        return False
+
+    async def _later(self, job: Job, why: str) -> bool:
+        """Leave a job `new`, say why, and come back to it."""
+        delay = min(self._delays.get(job.id, FIRST_RETRY / 2) * 2, LAST_RETRY)
+        self._delays[job.id] = delay
+        now = self._clock.now()
+        changes = {"status_message": why[:1000], "retry_at": now + delay}
+        log.info("send_later", job=job.id, why=why[:300], seconds=delay.total_seconds())
+        await self._store.update(job, job.changed(now, changes))
+        return False
+
+
+def _claimant(files: JobFiles) -> int | None:
+    """The Slurm id that the batch script wrote into its claim."""
+    word = (files.claim or "").split(" ", 1)[0]
+    return int(word) if word.isdigit() else None
+
+
+def _user(job: Job) -> User:
+    return User(job.owner, job.cluster, job.account)

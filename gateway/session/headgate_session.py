@@ -1,0 +1,462 @@
+#!/usr/bin/python3 -I
+"""Acts for the gateway as one user on a login node: submits, cancels and reads jobs over frames.
+
+Installed by the site, owned by root, and force-command of every certificate the gateway gets. It
+needs Python 3.6 and its standard library, and imports nothing else. On standard input and output
+it speaks frames: two big-endian u32 (length of the header, length of the body), a JSON header of
+at most 1 MiB, at most 256 KiB of body. Frames of one message share an id; all but the last say
+`more`. Before the first frame it prints `HGS1 <nonce>`; the nonce comes in SSH_ORIGINAL_COMMAND.
+
+With `--only VERB:ROW[,sha256:DIGEST]` it does that one thing for that one job: a submission is
+compared with the digest before it is handed to sbatch.
+"""
+
+import concurrent.futures
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import re
+import struct
+import subprocess
+import sys
+import threading
+import time
+from typing import IO, Any, Dict, List, Optional, Tuple
+
+PROTOCOL = "HGS1"
+VERSION = 1
+MAX_HEADER = 1024 * 1024
+MAX_BODY = 256 * 1024
+MAX_MESSAGE = 64 * 1024 * 1024
+MAX_WORDS = 4096
+WORKERS = 8
+PREFIX = struct.Struct(">II")
+COMMAND_TIMEOUT = 60
+LOCK_TIMEOUT = 90
+PRIVATE = ".headgate"
+SBATCH_OPTIONS = frozenset(
+    (
+        "account",
+        "chdir",
+        "cpus-per-task",
+        "error",
+        "export",
+        "gres",
+        "job-name",
+        "mem",
+        "no-requeue",
+        "nodes",
+        "ntasks",
+        "output",
+        "partition",
+        "reservation",
+        "time",
+    )
+)
+ALLOWED = {
+    "submit": frozenset(("submit", "state", "ping")),
+    "status": frozenset(("state", "ping")),
+    "cancel": frozenset(("cancel", "state", "ping")),
+    "collect": frozenset(("read", "state", "ping")),
+}
+AWAY = (
+    "Unable to contact slurm controller",
+    "Socket timed out",
+    "Zero Bytes were transmitted",
+    "Unexpected message received",
+    "Slurm temporarily unable to accept job",
+    "Resource temporarily unavailable",
+    "Slurm controller not responding",
+    "Slurm backup controller in standby",
+    "Connection refused",
+    "Connection reset",
+    "Connection timed out",
+    "Transport endpoint is not connected",
+)
+ROW = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
+
+
+class Refused(Exception):  # noqa: N818 - an answer, not an accident
+    """Something the gateway must hear: a stable code and a sentence."""
+
+    def __init__(
+        self, code: str, words: Optional[str] = "", state: Optional[Dict[str, Any]] = None
+    ) -> None:
+        super().__init__(code)
+        self.reply = {"ok": False, "code": code, "words": (words or "")[:MAX_WORDS], "state": state}
+
+
+class Only:
+    """What this session may do: everything, or one verb for one row."""
+
+    def __init__(self, text: str) -> None:
+        self.ops = None  # type: Optional[frozenset[str]]
+        self.row = self.digest = ""
+        if text:
+            verb, _, rest = text.partition(":")
+            self.row, _, digest = rest.partition(",sha256:")
+            self.ops = ALLOWED.get(verb, frozenset())
+            self.digest = digest
+            if verb == "submit" and not re.match(r"[0-9a-f]{64}\Z", digest):
+                self.ops = frozenset()
+
+    def check(self, op: str, row: str) -> None:
+        """Raise unless this session may do `op` for `row`."""
+        if self.ops is None:
+            return
+        if op not in self.ops or (op != "ping" and row != self.row):
+            raise Refused("not_allowed", "this session may not %s %s" % (op, row))
+
+    def check_digest(self, digest: str) -> None:
+        """Raise unless what is about to be submitted is what was sealed."""
+        if self.ops is not None and digest != self.digest:
+            raise Refused("digest", "what was sent is not what was sealed")
+
+
+def canonical(document: Dict[str, Any]) -> bytes:
+    """RFC 8785 for objects of ASCII keys, strings and integers."""
+    text = json.dumps(document, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+    return text.encode("utf-8")
+
+
+def sha256(data: bytes) -> str:
+    """Digest in hex."""
+    return hashlib.sha256(data).hexdigest()
+
+
+class JobDirectory:
+    """The files by which a job is found again: all of them in `.headgate` of its directory."""
+
+    def __init__(self, path: str) -> None:
+        if not path.startswith("/") or "\0" in path or "/../" in path + "/":
+            raise Refused("directory", "not an absolute path without ..")
+        self.path = path
+        self.private = os.path.join(path, PRIVATE)
+
+    def create(self) -> None:
+        """Make the directory, for its owner alone."""
+        try:
+            os.makedirs(self.path, mode=0o700, exist_ok=True)
+            os.makedirs(self.private, mode=0o700, exist_ok=True)
+            if os.stat(self.private).st_uid != os.getuid() or os.path.islink(self.private):
+                raise Refused("directory", "%s is not yours" % self.private)
+        except OSError as error:
+            code = "quota" if error.errno in (errno.EDQUOT, errno.ENOSPC) else "directory"
+            raise Refused(code, "%s: %s" % (self.path, error.strerror)) from error
+
+    def lock(self) -> int:
+        """Keep others, and what is left of an earlier session, from submitting at the same time."""
+        handle = os.open(os.path.join(self.private, "lock"), os.O_RDWR | os.O_CREAT, 0o600)
+        deadline = time.monotonic() + LOCK_TIMEOUT
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                if error.errno not in (errno.EACCES, errno.EAGAIN):
+                    os.close(handle)
+                    raise
+                if time.monotonic() > deadline:
+                    os.close(handle)
+                    words = "a submission of this job is still under way"
+                    raise Refused("busy", words) from error
+                time.sleep(0.05)
+            else:
+                return handle
+
+    def write(self, name: str, data: bytes) -> None:
+        """A file that is there whole or not at all, also after a power cut."""
+        path = os.path.join(self.private, name)
+        partial = path + ".partial"
+        handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(handle, view) :]
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+        os.rename(partial, path)
+        folder = os.open(self.private, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def read(self, name: str, limit: int = 65536) -> Optional[str]:
+        """A small file's text, None where there is none."""
+        try:
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+            handle = os.open(os.path.join(self.private, name), flags)
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENOTDIR):
+                return None
+            raise
+        try:
+            return os.read(handle, limit).decode("utf-8", "replace")
+        finally:
+            os.close(handle)
+
+    def state(self) -> Dict[str, Any]:
+        """What the files say: attempts, what sbatch answered, the claim, the exit status."""
+        submitted = self.read("submitted")
+        exit_text = (self.read("exit") or "").strip()
+        return {
+            "attempt": int(self.read("attempt") or 0),
+            "submitted": json.loads(submitted) if submitted else None,
+            "claim": (self.read("claim") or "").strip() or None,
+            "exit": int(exit_text) if re.match(r"\d+\Z", exit_text) else None,
+            "failure": self.read("failure", MAX_WORDS),
+        }
+
+
+def run(argv: List[str], stdin: bytes = b"", keep: Tuple[int, ...] = ()) -> Tuple[int, str, str]:
+    """Run a command to its end; its status and its bounded words."""
+    environment = dict(os.environ, LC_ALL="C", SLURM_TIME_FORMAT="%s")
+    for name in list(environment):
+        if name.startswith(("SBATCH_", "SLURM_JOB", "SCANCEL_")):
+            del environment[name]
+    try:
+        process = subprocess.Popen(
+            argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+            pass_fds=keep,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise Refused("command", "%s: %s" % (argv[0], error.strerror)) from error
+    try:
+        out, err = process.communicate(stdin, timeout=COMMAND_TIMEOUT)
+    except subprocess.TimeoutExpired as error:
+        # Left to itself it may still be heard by slurmctld: the lock it inherited says so.
+        words = "%s did not answer within %d s" % (argv[0], COMMAND_TIMEOUT)
+        raise Refused("away", words) from error
+    return process.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace")
+
+
+class Session:
+    """One conversation with the gateway."""
+
+    def __init__(self, only: Only, source: IO[bytes], sink: IO[bytes]) -> None:
+        self.only = only
+        self.source = source
+        self.sink = sink
+        self.sending = threading.Lock()
+
+    def serve(self) -> None:
+        """Answer until the gateway hangs up."""
+        pool = concurrent.futures.ThreadPoolExecutor(WORKERS)
+        partial = {}  # type: Dict[Any, Tuple[Dict[str, Any], List[bytes]]]
+        while True:
+            frame = self.receive()
+            if frame is None:
+                break
+            header, body = frame
+            key = header.get("id")
+            first, bodies = partial.pop(key, (header, []))
+            bodies.append(body)
+            if sum(map(len, bodies)) > MAX_MESSAGE:
+                raise SystemExit("headgate-session: a message over %d bytes" % MAX_MESSAGE)
+            if header.get("more"):
+                partial[key] = (first, bodies)
+            else:
+                pool.submit(self.answer, first, b"".join(bodies))
+        pool.shutdown()
+
+    def receive(self) -> Optional[Tuple[Dict[str, Any], bytes]]:
+        """The next frame, None at the end."""
+        prefix = self.source.read(PREFIX.size)
+        if len(prefix) < PREFIX.size:
+            return None
+        header_size, body_size = PREFIX.unpack(prefix)
+        if header_size > MAX_HEADER or body_size > MAX_BODY:
+            raise SystemExit("headgate-session: a frame over its limit")
+        header = self.source.read(header_size)
+        body = self.source.read(body_size)
+        if len(header) < header_size or len(body) < body_size:
+            return None
+        return json.loads(header.decode("utf-8")), body
+
+    def send(self, header: Dict[str, Any], body: bytes = b"") -> None:
+        """One frame, whole."""
+        encoded = json.dumps(header).encode("ascii")
+        with self.sending:
+            self.sink.write(PREFIX.pack(len(encoded), len(body)) + encoded + body)
+            self.sink.flush()
+
+    def answer(self, header: Dict[str, Any], body: bytes) -> None:
+        """Do what one message asks for and reply, whatever happens."""
+        key = int(header["id"])
+        try:
+            reply = self.dispatch(key, header, body)
+        except Refused as refused:
+            reply = refused.reply
+        except OSError as error:
+            quota = error.errno in (errno.EDQUOT, errno.ENOSPC)
+            words = "%s: %s" % (error.filename or "", error.strerror)
+            reply = {"ok": False, "code": "quota" if quota else "system", "words": words}
+        except Exception as error:  # noqa: BLE001 - the gateway must hear of it, not wait for ever
+            reply = {"ok": False, "code": "bug", "words": repr(error)[:MAX_WORDS]}
+        self.send(dict(reply, v=VERSION, id=key))
+
+    def dispatch(self, key: int, header: Dict[str, Any], body: bytes) -> Dict[str, Any]:
+        """The reply to one message."""
+        op, row = str(header.get("op")), str(header.get("row", ""))
+        if op != "ping" and not ROW.match(row):
+            raise Refused("row", "not a row id")
+        self.only.check(op, row)
+        if op == "ping":
+            return {"ok": True, "uid": os.getuid(), "python": sys.version.split()[0]}
+        if op == "submit":
+            return self.submit(row, header, body)
+        if op == "cancel":
+            return self.cancel(row, header)
+        if op == "state":
+            return self.state(header)
+        if op == "read":
+            return self.read(key, header)
+        raise Refused("op", "unknown operation")
+
+    def submit(self, row: str, header: Dict[str, Any], body: bytes) -> Dict[str, Any]:
+        """Hand one sealed job to sbatch, once per attempt; said again, answer the same again."""
+        size = header["script_bytes"]
+        script, environment = body[:size], body[size:]
+        arguments = header["sbatch_args"]
+        self.check_arguments(row, arguments)
+        sealed = {
+            "v": VERSION,
+            "row": row,
+            "uid": os.getuid(),
+            "script_sha256": sha256(script),
+            "sbatch_args": arguments,
+            "directory": header["directory"],
+            "env_sha256": sha256(environment),
+        }
+        self.only.check_digest(sha256(canonical(sealed)))
+        directory = JobDirectory(header["directory"])
+        directory.create()
+        lock = directory.lock()
+        try:
+            return self.submit_locked(directory, lock, header, body)
+        finally:
+            os.close(lock)
+
+    @staticmethod
+    def submit_locked(
+        directory: JobDirectory, lock: int, header: Dict[str, Any], body: bytes
+    ) -> Dict[str, Any]:
+        """The part of a submission that must not happen twice at a time."""
+        attempt, size = int(header["attempt"]), int(header["script_bytes"])
+        before = directory.state()
+        submitted = before["submitted"]
+        if submitted and submitted["attempt"] >= attempt:
+            return dict(submitted, ok=True, again=True)
+        if before["claim"]:
+            raise Refused("claimed", before["claim"], state=before)
+        if before["attempt"] >= attempt:
+            # Killed between asking sbatch and writing down its answer: only looking can tell.
+            raise Refused("unsettled", "an earlier submission was not heard of", state=before)
+        if body[size:]:
+            directory.write("env", body[size:])
+        directory.write("attempt", str(attempt).encode("ascii"))
+        status, out, words = run(
+            ["sbatch", "--parsable", *header["sbatch_args"]], body[:size], keep=(lock,)
+        )
+        if status != 0:
+            if any(sign in words for sign in AWAY):
+                raise Refused("away", words)
+            directory.write("attempt", str(attempt - 1).encode("ascii"))
+            raise Refused("refused", words)
+        job_id, _, cluster = out.strip().partition(";")
+        if not job_id.isdigit():
+            raise Refused("away", "sbatch answered %r" % out[:200])
+        answer = {"attempt": attempt, "job_id": int(job_id), "cluster": cluster}
+        directory.write("submitted", json.dumps(answer).encode("ascii"))
+        return dict(answer, ok=True, words=words[:MAX_WORDS])
+
+    @staticmethod
+    def check_arguments(row: str, arguments: List[str]) -> None:
+        """Only options of the list, each with its value in the same word, and the right marker."""
+        for argument in arguments:
+            name, _, _ = argument[2:].partition("=")
+            if not argument.startswith("--") or name not in SBATCH_OPTIONS:
+                raise Refused("option", "sbatch option %s is not allowed" % argument[:64])
+        if "--job-name=hg-" + row not in arguments:
+            raise Refused("option", "the job does not carry its marker")
+
+    @staticmethod
+    def cancel(row: str, header: Dict[str, Any]) -> Dict[str, Any]:
+        """End a job; one that is not there any more is no failure."""
+        argv = ["scancel", "--name=hg-" + row, str(int(header["job_id"]))]
+        status, _, words = run(argv)
+        if status != 0 and "Invalid job id" not in words and "already completing" not in words:
+            raise Refused("away" if any(sign in words for sign in AWAY) else "refused", words)
+        return {"ok": True, "words": words[:MAX_WORDS]}
+
+    @staticmethod
+    def state(header: Dict[str, Any]) -> Dict[str, Any]:
+        """What the job's own files say, once nobody is submitting it."""
+        directory = JobDirectory(header["directory"])
+        if not os.path.isdir(directory.private):
+            return {"ok": True, "state": None}
+        lock = directory.lock()
+        try:
+            return {"ok": True, "state": directory.state()}
+        finally:
+            os.close(lock)
+
+    def read(self, key: int, header: Dict[str, Any]) -> Dict[str, Any]:
+        """Send a file of the job's directory from an offset on; symbolic links are not followed."""
+        directory = JobDirectory(header["directory"])
+        name = header["file"]
+        if name not in ("stdout", "stderr"):
+            raise Refused("file", "no such file")
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+        try:
+            folder = os.open(directory.path, os.O_RDONLY | os.O_DIRECTORY)
+        except OSError as error:
+            raise Refused("no_file", error.strerror) from error
+        try:
+            handle = os.open(name, flags, dir_fd=folder)
+        except OSError as error:
+            raise Refused("no_file", error.strerror) from error
+        finally:
+            os.close(folder)
+        try:
+            size = os.fstat(handle).st_size
+            offset, left = header.get("offset", 0), header.get("limit", MAX_MESSAGE)
+            os.lseek(handle, offset, os.SEEK_SET)
+            while left > 0:
+                chunk = os.read(handle, min(MAX_BODY, left))
+                if not chunk:
+                    break
+                left -= len(chunk)
+                self.send({"v": VERSION, "id": key, "ok": True, "more": True}, chunk)
+        finally:
+            os.close(handle)
+        return {"ok": True, "size": size}
+
+
+def main() -> None:
+    """Announce the session, then serve it."""
+    only = ""
+    if sys.argv[1:2] == ["--only"] and sys.argv[2:]:
+        only = sys.argv[2]
+    elif sys.argv[1:]:
+        raise SystemExit("headgate-session: this program is for the gateway, not for people")
+    nonce = os.environ.get("SSH_ORIGINAL_COMMAND", "")
+    if not re.match(r"[A-Za-z0-9_-]{16,64}\Z", nonce):
+        raise SystemExit("headgate-session: this program is for the gateway, not for people")
+    os.umask(0o077)
+    sink = sys.stdout.buffer
+    sink.write(("%s %s\n" % (PROTOCOL, nonce)).encode("ascii"))
+    sink.flush()
+    Session(Only(only), sys.stdin.buffer, sink).serve()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""A session without SSH: the same program as a child process, for the site that is one machine."""
+
+import asyncio
+import contextlib
+import secrets
+
+from gateway.sessions.credentials import Credentials
+from gateway.sessions.session import Conversation, SessionUnavailable
+from headgate.settings import Section, command_environment
+
+
+class LocalSettings(Section, frozen=True):
+    """`path` goes first in the session's PATH: where the simulated cluster's commands are."""
+
+    path: str
+    environment: dict[str, str] = {}  # noqa: RUF012 - msgspec copies a mutable default
+
+
+class LocalConnector:
+    """Starts what the certificate would have forced, as whom we are ourselves."""
+
+    def __init__(self, settings: LocalSettings) -> None:
+        self._settings = settings
+
+    async def connect(self, _: str, credentials: Credentials) -> Conversation:
+        """A session; the account is our own, whatever it is called.
+
+        Raises:
+            SessionUnavailable: the certificate forces no command, or it cannot be started.
+        """
+        argv = credentials.forced_command()
+        if not argv:
+            raise SessionUnavailable("the certificate forces no command")
+        nonce = secrets.token_urlsafe(24)
+        inherited = command_environment()
+        environment = {
+            **inherited,
+            **self._settings.environment,
+            "PATH": f"{self._settings.path}:{inherited.get('PATH', '/usr/bin:/bin')}",
+            "SSH_ORIGINAL_COMMAND": nonce,
+        }
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *argv,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                env=environment,
+            )
+        except OSError as error:
+            raise SessionUnavailable(f"{argv[0]}: {error.strerror}") from error
+        if process.stdin is None or process.stdout is None:
+            raise SessionUnavailable(f"{argv[0]} came without pipes")
+
+        def hang_up() -> None:
+            with contextlib.suppress(ProcessLookupError):
+                process.terminate()
+
+        conversation = Conversation(
+            reader=process.stdout, writer=process.stdin, nonce=nonce, hang_up=hang_up
+        )
+        await conversation.start()
+        return conversation

@@ -1,0 +1,67 @@
+"""What an administrator may set for the gateway, and why."""
+
+from gateway.runner.udocker import UdockerSettings
+from gateway.sessions.local import LocalSettings
+from gateway.sessions.ssh import SshSettings
+from headgate.oidc import IssuerSettings
+from headgate.service import ListenSettings
+from headgate.settings import Section
+
+
+class ServiceSettings(Section, frozen=True):
+    """Another service of the suite: where it listens, which is also its name in credentials."""
+
+    url: str
+
+
+class MemorySettings(Section, frozen=True):
+    """The simulated cluster's socket, for the embedded site."""
+
+    socket: str
+
+
+class ClusterSettings(Section, frozen=True):
+    """One cluster. `directory` is where jobs get theirs: {user}, {home} and {id} are filled in.
+
+    `realm` names the user base the cluster belongs to. `poll_seconds` is the interval of the one
+    query that watches all jobs. Exactly one of `ssh` and `local` says how sessions are opened;
+    `slurm_conf` (empty: the system's) or `memory` says where the cluster is read.
+    """
+
+    name: str
+    realm: str
+    directory: str = "{home}/.headgate/jobs/{id}"
+    default_queue: str | None = None
+    poll_seconds: float = 2.0
+    settle_seconds: float = 30.0
+    senders: int = 16
+    slurm_conf: str = ""
+    memory: MemorySettings | None = None
+    ssh: SshSettings | None = None
+    local: LocalSettings | None = None
+    udocker: UdockerSettings | None = None
+
+
+class LoginSettings(Section, frozen=True):
+    """What `GET /v1` tells people's tools: where to get a token and which audiences to ask for."""
+
+    issuer: str
+    client_id: str
+    scopes: tuple[str, ...] = ("openid", "profile", "offline_access")
+    audiences: tuple[str, ...] = ()
+
+
+class Settings(Section, frozen=True):
+    """The gateway's TOML. `url` is what users' tokens must be meant for."""
+
+    url: str
+    instance: str
+    peer_key: str
+    database: str
+    issuers: tuple[IssuerSettings, ...]
+    token_translator: ServiceSettings
+    registry: ServiceSettings
+    clusters: tuple[ClusterSettings, ...]
+    login: tuple[LoginSettings, ...] = ()
+    listen: ListenSettings = ListenSettings()
+    log_level: str = "info"

@@ -1,0 +1,322 @@
+"""Where jobs are kept: SQLAlchemy tables and the few questions the gateway asks them."""
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy import event
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from gateway.jobs import Effective, Failure, Job, JobSpec, Sealed, State
+from headgate.identity import Identity
+from headgate.problems import Fault, Invalid, Unprocessable
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+class _Moment(sa.types.TypeDecorator[datetime]):
+    """A point in time as microseconds since 1970: ordered and exact on every database."""
+
+    impl = sa.BigInteger
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> int | None:  # noqa: ARG002 - SQLAlchemy's signature
+        return None if value is None else (value - _EPOCH) // _MICROSECOND
+
+    def process_result_value(self, value: Any | None, dialect: sa.Dialect) -> datetime | None:  # noqa: ANN401, ARG002 - SQLAlchemy's signature
+        return None if value is None else _EPOCH + timedelta(microseconds=value)
+
+
+metadata = sa.MetaData()
+
+jobs = sa.Table(
+    "jobs",
+    metadata,
+    sa.Column("id", sa.String(36), primary_key=True),
+    sa.Column("iss", sa.String(255), nullable=False),
+    sa.Column("sub", sa.String(255), nullable=False),
+    sa.Column("client_id", sa.String(255), nullable=False),
+    sa.Column("groups", sa.Text, nullable=False),
+    sa.Column("cluster", sa.String(64), nullable=False),
+    sa.Column("realm", sa.String(64), nullable=False),
+    sa.Column("account", sa.String(64), nullable=False),
+    sa.Column("uid", sa.BigInteger, nullable=False),
+    sa.Column("directory", sa.Text, nullable=False),
+    sa.Column("spec", sa.Text, nullable=False),
+    sa.Column("state", sa.String(16), nullable=False),
+    sa.Column("status_message", sa.Text, nullable=False),
+    sa.Column("attempt", sa.Integer, nullable=False),
+    sa.Column("revision", sa.Integer, nullable=False),
+    sa.Column("native_id", sa.BigInteger),
+    sa.Column("submitted_at", _Moment),
+    sa.Column("effective", sa.Text),
+    sa.Column("exit_code", sa.Integer),
+    sa.Column("failure", sa.Text),
+    sa.Column("nodes", sa.Text, nullable=False),
+    sa.Column("cancel_requested", sa.Boolean, nullable=False),
+    sa.Column("missing_since", _Moment),
+    sa.Column("retry_at", _Moment),
+    sa.Column("created_at", _Moment, nullable=False),
+    sa.Column("updated_at", _Moment, nullable=False),
+    sa.Column("started_at", _Moment),
+    sa.Column("ended_at", _Moment),
+    sa.Index("jobs_owner", "iss", "sub", "created_at", "id"),
+    sa.Index("jobs_cluster_state", "cluster", "state"),
+)
+
+sealed_jobs = sa.Table(
+    "sealed_jobs",
+    metadata,
+    sa.Column("row", sa.String(36), sa.ForeignKey("jobs.id"), primary_key=True),
+    sa.Column("script", sa.Text, nullable=False),
+    sa.Column("sbatch_args", sa.Text, nullable=False),
+    sa.Column("environment", sa.Text, nullable=False),
+)
+
+idempotency_keys = sa.Table(
+    "idempotency_keys",
+    metadata,
+    sa.Column("iss", sa.String(255), primary_key=True),
+    sa.Column("sub", sa.String(255), primary_key=True),
+    sa.Column("key", sa.String(255), primary_key=True),
+    sa.Column("body_sha256", sa.String(64), nullable=False),
+    sa.Column("job", sa.String(36), sa.ForeignKey("jobs.id"), nullable=False),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What makes two submissions the same one: the caller's key and the digest of the body."""
+
+    key: str
+    body_sha256: str
+
+
+class Store:
+    """The gateway's database. Each method is one transaction."""
+
+    def __init__(self, url: str) -> None:
+        self._engine = create_engine(url)
+
+    async def close(self) -> None:
+        """Let go of the database."""
+        await self._engine.dispose()
+
+    async def ready(self) -> str:
+        """An empty string if the database answers and is of this release, else what is wrong."""
+        try:
+            async with self._engine.connect() as connection:
+                await connection.execute(sa.select(jobs.c.id).limit(1))
+        except sa.exc.SQLAlchemyError as error:
+            return f"database: {error.__class__.__name__}"
+        return ""
+
+    async def earlier(self, owner: Identity, request: Request) -> Job | None:
+        """The job of an earlier request with this key.
+
+        Raises:
+            Unprocessable: the key was used for another body.
+        """
+        async with self._engine.connect() as connection:
+            return await _earlier(connection, owner, request)
+
+    async def admit(self, job: Job, sealed: Sealed, request: Request | None) -> Job:
+        """Make a job durable; the earlier one if its key came in at the same time."""
+        try:
+            async with self._engine.begin() as connection:
+                await connection.execute(jobs.insert().values(_columns(job)))
+                await connection.execute(sealed_jobs.insert().values(_sealed_columns(sealed)))
+                if request is not None:
+                    await connection.execute(
+                        idempotency_keys.insert().values(
+                            iss=job.owner.iss,
+                            sub=job.owner.sub,
+                            key=request.key,
+                            body_sha256=request.body_sha256,
+                            job=job.id,
+                        )
+                    )
+        except IntegrityError:
+            earlier = await self.earlier(job.owner, request) if request is not None else None
+            if earlier is None:
+                raise
+            return earlier
+        return job
+
+    async def job(self, row: str, owner: Identity | None = None) -> Job | None:
+        """One job; with `owner`, only if it is theirs."""
+        query = sa.select(jobs).where(jobs.c.id == row)
+        if owner is not None:
+            query = query.where(jobs.c.iss == owner.iss, jobs.c.sub == owner.sub)
+        found = await self._rows(query)
+        return found[0] if found else None
+
+    async def page(
+        self, owner: Identity, *, states: Sequence[State], limit: int, cursor: str
+    ) -> tuple[list[Job], str]:
+        """An owner's jobs, newest first, and the cursor of the next page (empty: none).
+
+        Raises:
+            Invalid: the cursor is not one of ours.
+        """
+        query = (
+            sa.select(jobs)
+            .where(jobs.c.iss == owner.iss, jobs.c.sub == owner.sub)
+            .order_by(jobs.c.created_at.desc(), jobs.c.id.desc())
+            .limit(limit + 1)
+        )
+        if states:
+            query = query.where(jobs.c.state.in_(states))
+        if cursor:
+            query = query.where(
+                sa.tuple_(jobs.c.created_at, jobs.c.id) < sa.tuple_(*_read_cursor(cursor))
+            )
+        found = await self._rows(query)
+        more = len(found) > limit
+        return found[:limit], _cursor(found[limit - 1]) if more else ""
+
+    async def to_send(self, cluster: str, now: datetime) -> list[Job]:
+        """Jobs that are to be handed to Slurm, or to be cancelled there, by now; oldest first."""
+        return await self._rows(
+            _open(cluster)
+            .where(sa.or_(jobs.c.native_id.is_(None), jobs.c.cancel_requested))
+            .where(sa.or_(jobs.c.retry_at.is_(None), jobs.c.retry_at <= now))
+        )
+
+    async def in_slurm(self, cluster: str) -> list[Job]:
+        """Jobs that Slurm has taken and that have not ended, oldest first."""
+        return await self._rows(_open(cluster).where(jobs.c.native_id.is_not(None)))
+
+    async def sealed(self, job: Job) -> Sealed:
+        """What was sealed for a job."""
+        query = sa.select(sealed_jobs).where(sealed_jobs.c.row == job.id)
+        async with self._engine.connect() as connection:
+            row = (await connection.execute(query)).mappings().one()
+        return Sealed(
+            row=job.id,
+            uid=job.uid,
+            script=row["script"],
+            sbatch_args=msgspec.json.decode(row["sbatch_args"], type=tuple[str, ...]),
+            directory=job.directory,
+            environment=row["environment"],
+        )
+
+    async def update(self, before: Job, after: Job) -> bool:
+        """Replace a revision by the next; False if somebody else was faster: look again."""
+        if after is before:
+            return True
+        query = (
+            jobs.update()
+            .where(jobs.c.id == before.id, jobs.c.revision == before.revision)
+            .values(_columns(after))
+        )
+        async with self._engine.begin() as connection:
+            return (await connection.execute(query)).rowcount == 1
+
+    async def _rows(self, query: sa.Select[Any]) -> list[Job]:
+        async with self._engine.connect() as connection:
+            return [_job(row) for row in (await connection.execute(query)).mappings()]
+
+
+def create_engine(url: str) -> AsyncEngine:
+    """An engine for `sqlite+aiosqlite:///…` (WAL, every commit on disk) or PostgreSQL."""
+    engine = create_async_engine(url)
+    if engine.dialect.name == "sqlite":
+
+        @event.listens_for(engine.sync_engine, "connect")
+        def _pragmas(connection: Any, _: object) -> None:  # noqa: ANN401 - the driver's own type
+            cursor = connection.cursor()
+            for pragma in ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=10000"):
+                cursor.execute(f"PRAGMA {pragma}")
+            cursor.execute("PRAGMA foreign_keys=ON")
+            cursor.close()
+
+    return engine
+
+
+def _open(cluster: str) -> sa.Select[Any]:
+    final = [state for state in State if state.final]
+    return (
+        sa.select(jobs)
+        .where(jobs.c.cluster == cluster, jobs.c.state.not_in(final))
+        .order_by(jobs.c.created_at)
+    )
+
+
+async def _earlier(connection: AsyncConnection, owner: Identity, request: Request) -> Job | None:
+    keys = idempotency_keys.c
+    query = (
+        sa.select(jobs, keys.body_sha256)
+        .join(idempotency_keys, keys.job == jobs.c.id)
+        .where(keys.iss == owner.iss, keys.sub == owner.sub, keys.key == request.key)
+    )
+    row = (await connection.execute(query)).mappings().first()
+    if row is None:
+        return None
+    if row["body_sha256"] != request.body_sha256:
+        raise Unprocessable(
+            "This Idempotency-Key was used for another request; take a new one.",
+            code="idempotency_key_reused",
+        )
+    return _job(row)
+
+
+def _columns(job: Job) -> dict[str, Any]:
+    values = {column.name: getattr(job, column.name, None) for column in jobs.columns}
+    values |= {
+        "iss": job.owner.iss,
+        "sub": job.owner.sub,
+        "groups": _json(job.groups),
+        "spec": _json(job.spec),
+        "state": job.state.value,
+        "effective": None if job.effective is None else _json(job.effective),
+        "failure": None if job.failure is None else _json(job.failure),
+    }
+    return values
+
+
+def _sealed_columns(sealed: Sealed) -> dict[str, Any]:
+    return {
+        "row": sealed.row,
+        "script": sealed.script,
+        "sbatch_args": _json(sealed.sbatch_args),
+        "environment": sealed.environment,
+    }
+
+
+def _job(row: sa.RowMapping) -> Job:
+    plain = {name: row[name] for name in Job.__struct_fields__ if name in row}
+    plain |= {
+        "owner": Identity(row["iss"], row["sub"]),
+        "groups": msgspec.json.decode(row["groups"], type=tuple[str, ...]),
+        "spec": msgspec.json.decode(row["spec"], type=JobSpec),
+        "state": State(row["state"]),
+        "effective": row["effective"] and msgspec.json.decode(row["effective"], type=Effective),
+        "failure": row["failure"] and msgspec.json.decode(row["failure"], type=Failure),
+    }
+    return Job(**plain)
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _cursor(job: Job) -> str:
+    text = f"{(job.created_at - _EPOCH) // _MICROSECOND}:{job.id}"
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def _read_cursor(cursor: str) -> tuple[datetime, str]:
+    try:
+        text = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()
+        moment, _, row = text.partition(":")
+        return _EPOCH + timedelta(microseconds=int(moment)), row
+    except (ValueError, OverflowError) as error:
+        faults = [Fault("/cursor", "Use the cursor of the page before.")]
+        raise Invalid("The cursor is not valid.", code="invalid_cursor", faults=faults) from error

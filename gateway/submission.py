@@ -1,0 +1,152 @@
+"""What users may do with jobs: submit, look, cancel, read what was printed."""
+
+import hashlib
+import uuid
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+
+import structlog
+
+from gateway.clusters import Cluster, Clusters
+from gateway.jobs import Job, JobSpec, State, check_spec
+from gateway.registry import Account, Registry
+from gateway.runner.script import seal
+from gateway.sessions.pool import SessionPool, User
+from gateway.sessions.session import SessionLost, SessionRefused, SessionUnavailable
+from gateway.store import Request, Store
+from gateway.translator import Translator
+from headgate.clock import Clock
+from headgate.identity import Principal
+from headgate.problems import NotFound, Unavailable
+
+log = structlog.get_logger(__name__)
+
+Wake = Callable[[Job], None]
+"""Tells the sender of a cluster that there is work."""
+
+
+class Jobs:
+    """The use cases; the edge has verified the token, `token` is what it was."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        clusters: Clusters,
+        registry: Registry,
+        translator: Translator,
+        pool: SessionPool,
+        clock: Clock,
+        wake: Wake,
+    ) -> None:
+        self._store = store
+        self._clusters = clusters
+        self._registry = registry
+        self._translator = translator
+        self._pool = pool
+        self._clock = clock
+        self._wake = wake
+
+    async def submit(
+        self, principal: Principal, token: str, spec: JobSpec, key: str, body: bytes
+    ) -> tuple[Job, bool]:
+        """Admit a job: sealed first, then durable, then 201; a worker sends it.
+
+        Returns the job and whether it is new: the same key and body give the same job again.
+        """
+        request = Request(key, hashlib.sha256(body).hexdigest()) if key else None
+        if request is not None:
+            earlier = await self._store.earlier(principal.identity, request)
+            if earlier is not None:
+                return earlier, False
+        check_spec(spec)
+        cluster = self._clusters.choose(spec)
+        account = await self._registry.active_account(principal.identity, cluster.settings.realm)
+        await self._clusters.check(cluster, spec)
+        row = str(uuid.uuid4())
+        sealed = seal(
+            row=row,
+            uid=account.uid,
+            spec=spec,
+            directory=_directory(cluster, account, row),
+            runtime=cluster.runtime,
+            default_queue=cluster.settings.default_queue,
+        )
+        await self._translator.seal(sealed, cluster.settings.realm, token)
+        now = self._clock.now()
+        job = Job(
+            id=row,
+            owner=principal.identity,
+            client_id=principal.client_id,
+            groups=tuple(sorted(principal.groups)),
+            cluster=cluster.name,
+            realm=cluster.settings.realm,
+            account=account.account,
+            uid=account.uid,
+            directory=sealed.directory,
+            spec=spec,
+            created_at=now,
+            updated_at=now,
+        )
+        admitted = await self._store.admit(job, sealed, request)
+        if admitted.id == job.id:
+            log.info("admitted", job=job.id, account=job.account, client_id=job.client_id)
+            self._pool.offer(_user(job), self._translator.with_token(token, job.realm))
+            self._wake(job)
+        return admitted, admitted.id == job.id
+
+    async def job(self, principal: Principal, row: str) -> Job:
+        """One of the caller's jobs; anybody else's does not exist for them."""
+        job = await self._store.job(row, principal.identity)
+        if job is None:
+            raise NotFound("There is no such job.", code="job_unknown")
+        return job
+
+    async def page(
+        self, principal: Principal, *, states: Sequence[State], limit: int, cursor: str
+    ) -> tuple[list[Job], str]:
+        """The caller's jobs, newest first, and the next page's cursor."""
+        return await self._store.page(principal.identity, states=states, limit=limit, cursor=cursor)
+
+    async def cancel(self, principal: Principal, row: str) -> Job:
+        """Ask for a job's end; asked again, or of a job that has ended, it changes nothing."""
+        while True:
+            job = await self.job(principal, row)
+            after = job.changed(self._clock.now(), {"cancel_requested": True, "retry_at": None})
+            if await self._store.update(job, after):
+                self._wake(after)
+                return after
+
+    async def output(
+        self, principal: Principal, token: str, row: str, *, file: str, offset: int, limit: int
+    ) -> AsyncGenerator[bytes]:
+        """What a job has printed so far, read as its owner.
+
+        Raises:
+            NotFound: nothing has been printed yet. Unavailable: the login node is away.
+        """
+        job = await self.job(principal, row)
+        # A block must be felt here too: a kept session alone is no right to read.
+        await self._registry.active_account(principal.identity, job.realm)
+        certify = self._translator.with_token(token, job.realm)
+        try:
+            async with self._pool.with_token(_user(job), certify) as session:
+                chunks = session.read(job.id, job.directory, file, offset=offset, limit=limit)
+                async with aclosing(chunks):
+                    async for chunk in chunks:
+                        yield chunk
+        except SessionRefused as refusal:
+            if refusal.code == "no_file":
+                raise NotFound("The job has printed nothing yet.", code="no_output") from refusal
+            raise Unavailable("The file cannot be read now.", retry_after=5) from refusal
+        except (SessionUnavailable, SessionLost) as error:
+            raise Unavailable("The login node does not answer.", retry_after=5) from error
+
+
+def _directory(cluster: Cluster, account: Account, row: str) -> str:
+    home = account.home or f"/home/{account.account}"
+    return cluster.settings.directory.format(user=account.account, home=home, id=row)
+
+
+def _user(job: Job) -> User:
+    return User(job.owner, job.cluster, job.account)

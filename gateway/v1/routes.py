@@ -1,0 +1,172 @@
+"""The routes of `/v1`: token to principal, body to value, value to document, nothing else."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from gateway.clusters import Clusters
+from gateway.jobs import Job, JobSpec, State
+from gateway.registry import Registry
+from gateway.settings import LoginSettings
+from gateway.submission import Jobs
+from gateway.v1.documents import cluster_document, job_document, me_document
+from headgate import __version__
+from headgate.identity import Principal
+from headgate.oidc import TokenVerifier
+from headgate.problems import Fault, Invalid
+from headgate.web import Check, add_health, bearer_token, create_app, json_body, json_response
+
+MAX_KEY = 255
+DEFAULT_PAGE = 100
+MAX_PAGE = 1000
+MAX_OUTPUT = 1 << 40
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """The handlers and what they hand requests to."""
+
+    jobs: Jobs
+    clusters: Clusters
+    registry: Registry
+    verifier: TokenVerifier
+    login: Sequence[LoginSettings]
+    url: str
+
+    def application(self, checks: Mapping[str, Check]) -> web.Application:
+        """The gateway's application."""
+        app = create_app()
+        app.router.add_get("/v1", self.show_site)
+        app.router.add_get("/v1/me", self.show_me)
+        app.router.add_get("/v1/clusters", self.list_clusters)
+        app.router.add_post("/v1/jobs", self.submit_job)
+        app.router.add_get("/v1/jobs", self.list_jobs)
+        app.router.add_get("/v1/jobs/{id}", self.show_job)
+        app.router.add_delete("/v1/jobs/{id}", self.cancel_job)
+        app.router.add_get("/v1/jobs/{id}/{file:stdout|stderr}", self.show_output)
+        add_health(app, checks)
+        return app
+
+    async def show_site(self, _: web.Request) -> web.Response:
+        """What a tool needs to know before it has a token."""
+        return json_response(
+            {
+                "name": "headgate",
+                "version": __version__,
+                "url": self.url,
+                "issuers": self.login,
+                "clusters": [cluster.name for cluster in self.clusters],
+            }
+        )
+
+    async def show_me(self, request: web.Request) -> web.Response:
+        """The caller, and their account in the realm of the (first, or named) cluster."""
+        principal, _ = await self._principal(request)
+        wanted = request.query.get("cluster") or None
+        cluster = self.clusters.choose(JobSpec(executable="-", cluster=wanted)) if wanted else None
+        realm = (cluster or next(iter(self.clusters))).settings.realm
+        standing = await self.registry.standing(principal.identity, realm)
+        return json_response(me_document(principal, realm, standing))
+
+    async def list_clusters(self, request: web.Request) -> web.Response:
+        """The clusters and their queues."""
+        await self._principal(request)
+        documents = [
+            cluster_document(cluster, await self.clusters.offers(cluster))
+            for cluster in self.clusters
+        ]
+        return json_response({"clusters": documents})
+
+    async def submit_job(self, request: web.Request) -> web.Response:
+        """Admit a job: 201 with its place, 200 if this very request had been admitted before."""
+        principal, token = await self._principal(request)
+        key = request.headers.get("Idempotency-Key", "")
+        if len(key) > MAX_KEY or not key.isprintable():
+            raise Invalid(f"An Idempotency-Key has at most {MAX_KEY} printable characters.")
+        spec = await json_body(request, JobSpec)
+        body = await request.read()
+        job, _ = await self.jobs.submit(principal, token, spec, key, body)
+        headers = {"Location": f"/v1/jobs/{job.id}", "ETag": _etag(job)}
+        return json_response(job_document(job), status=201, headers=headers)
+
+    async def list_jobs(self, request: web.Request) -> web.Response:
+        """The caller's jobs, newest first, in pages."""
+        principal, _ = await self._principal(request)
+        limit = _number(request, "limit", DEFAULT_PAGE, 1, MAX_PAGE)
+        states = [_state(word) for word in request.query.getall("state", [])]
+        jobs, cursor = await self.jobs.page(
+            principal, states=states, limit=limit, cursor=request.query.get("cursor", "")
+        )
+        document: dict[str, object] = {"jobs": [job_document(job) for job in jobs]}
+        headers = {}
+        if cursor:
+            document["next"] = cursor
+            following = request.rel_url.update_query(cursor=cursor)
+            headers["Link"] = f'<{following}>; rel="next"'
+        return json_response(document, headers=headers)
+
+    async def show_job(self, request: web.Request) -> web.Response:
+        """One job; 304 if the caller has this revision."""
+        principal, _ = await self._principal(request)
+        job = await self.jobs.job(principal, request.match_info["id"])
+        etag = _etag(job)
+        if request.headers.get("If-None-Match") == etag:
+            return web.Response(status=304, headers={"ETag": etag})
+        return json_response(job_document(job), headers={"ETag": etag})
+
+    async def cancel_job(self, request: web.Request) -> web.Response:
+        """Ask for a job's end; 202, however often."""
+        principal, _ = await self._principal(request)
+        job = await self.jobs.cancel(principal, request.match_info["id"])
+        return json_response(job_document(job), status=202, headers={"ETag": _etag(job)})
+
+    async def show_output(self, request: web.Request) -> web.StreamResponse:
+        """What a job has printed so far, as it is in the file."""
+        principal, token = await self._principal(request)
+        chunks = self.jobs.output(
+            principal,
+            token,
+            request.match_info["id"],
+            file=request.match_info["file"],
+            offset=_number(request, "offset", 0, 0, MAX_OUTPUT),
+            limit=_number(request, "limit", MAX_OUTPUT, 1, MAX_OUTPUT),
+        )
+        # A payload prints what it likes: no browser may take it for a page.
+        headers = {"Content-Type": "text/plain", "X-Content-Type-Options": "nosniff"}
+        response = web.StreamResponse(headers=headers)
+        async for chunk in chunks:
+            if not response.prepared:
+                await response.prepare(request)
+            await response.write(chunk)
+        if not response.prepared:
+            await response.prepare(request)
+        await response.write_eof()
+        return response
+
+    async def _principal(self, request: web.Request) -> tuple[Principal, str]:
+        token = bearer_token(request)
+        return await self.verifier.verify(token), token
+
+
+def _etag(job: Job) -> str:
+    return f'"{job.revision}"'
+
+
+def _state(word: str) -> State:
+    if word not in set(State):
+        words = ", ".join(State)
+        raise Invalid(f"There are these states: {words}.", faults=[Fault("/state", "Unknown.")])
+    return State(word)
+
+
+def _number(request: web.Request, name: str, default: int, low: int, high: int) -> int:
+    text = request.query.get(name)
+    if text is None:
+        return default
+    if not text.isascii() or not text.isdigit() or not low <= int(text[:20]) <= high:
+        sentence = f"{name} must be a number from {low} to {high}."
+        raise Invalid(sentence, faults=[Fault(f"/{name}", sentence)])
+    return int(text)

@@ -57,7 +57,7 @@ def _sbatch_arguments(
         f"--chdir={directory}",
         f"--output={directory.replace('%', '%%')}/stdout",
         f"--error={directory.replace('%', '%%')}/stderr",
-        "--export=NIL",
+        "--export=ALL",
         "--no-requeue",
         f"--nodes={resources.node_count}",
         f"--ntasks={resources.process_count}",

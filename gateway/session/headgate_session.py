@@ -36,6 +36,7 @@ PREFIX = struct.Struct(">II")
 COMMAND_TIMEOUT = 60
 LOCK_TIMEOUT = 90
 PRIVATE = ".headgate"
+INHERITED = ("HOME", "LANG", "LOGNAME", "PATH", "SHELL", "SLURM_CONF", "TZ", "USER")
 SBATCH_OPTIONS = frozenset(
     (
         "account",
@@ -213,10 +214,9 @@ class JobDirectory:
 
 def run(argv: List[str], stdin: bytes = b"", keep: Tuple[int, ...] = ()) -> Tuple[int, str, str]:
     """Run a command to its end; its status and its bounded words."""
-    environment = dict(os.environ, LC_ALL="C", SLURM_TIME_FORMAT="%s")
-    for name in list(environment):
-        if name.startswith(("SBATCH_", "SLURM_JOB", "SCANCEL_")):
-            del environment[name]
+    # A job inherits this environment whole (--export=ALL): nothing of a user's start-up files, nor
+    # an SBATCH_* that would speak louder than what was sealed, may be in it.
+    environment = {name: os.environ[name] for name in INHERITED if name in os.environ}
     try:
         process = subprocess.Popen(
             argv,

@@ -1,0 +1,147 @@
+"""What a person sees: jobs, identities and failures, coloured on a terminal, plain elsewhere."""
+
+import sys
+from collections.abc import Mapping, Sequence
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from headgate.cli import describe, failures
+from headgate.cli.failures import CommandFailure
+from headgate.cli.wording import harmless, moment
+from headgate.client import HeadgateError, Job, Me, ProblemError
+from headgate.clock import Clock
+
+SHORT_ID = 8
+NAME_WIDTH = 24
+PLAIN_WIDTH = 10_000
+"""Where no terminal sets a width, nothing is wrapped or cut."""
+
+
+class Screen:
+    """Standard output for results, standard error for everything said about them."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.out = _console(stderr=False)
+        self.err = _console(stderr=True)
+
+    def json(self, value: object) -> None:
+        """One JSON document on one line of standard output."""
+        self.output(msgspec.json.encode(value) + b"\n")
+
+    def output(self, chunk: bytes) -> None:
+        """A piece of a job's own output, untouched."""
+        sys.stdout.buffer.write(chunk)
+        sys.stdout.buffer.flush()
+
+    def note(self, *parts: str | Text | tuple[str, str]) -> None:
+        """A sentence about what happens, on standard error."""
+        self.err.print(Text.assemble(*parts), soft_wrap=not self.err.is_terminal)
+
+    def address(self, url: str) -> None:
+        """An address on standard error, never broken by a line end, so that it can be clicked."""
+        self.err.print(Text(f"  {harmless(url)}", style="bold cyan"), soft_wrap=True)
+
+    def jobs(self, jobs: Sequence[Job]) -> None:
+        """A table of jobs; on a terminal with short ids, which every command takes."""
+        if not jobs:
+            self.note("No jobs.")
+            return
+        now = self._clock.now()
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        clusters = len({job.cluster for job in jobs}) > 1
+        table.add_column("ID", no_wrap=True)
+        width = NAME_WIDTH if self.out.is_terminal else None
+        table.add_column("NAME", no_wrap=True, overflow="ellipsis", max_width=width)
+        table.add_column("STATE", no_wrap=True)
+        if clusters:
+            table.add_column("CLUSTER", no_wrap=True)
+        table.add_column("QUEUE", no_wrap=True)
+        table.add_column("CREATED", no_wrap=True)
+        table.add_column("RAN", no_wrap=True, justify="right")
+        table.add_column("EXIT", no_wrap=True, justify="right")
+        for job in jobs:
+            table.add_row(
+                job.id[:SHORT_ID] if self.out.is_terminal else job.id,
+                harmless(job.name or "-"),
+                describe.state(job),
+                *([harmless(job.cluster or "-")] if clusters else []),
+                harmless(describe.queue(job) or "-"),
+                moment(job.created_at, now),
+                describe.ran(job, now) or "-",
+                "-" if job.exit_code is None else str(job.exit_code),
+            )
+        self.out.print(table)
+
+    def job(self, job: Job) -> None:
+        """One job with all that is known about it."""
+        self.fields(describe.fields(job, self._clock.now()))
+
+    def me(self, me: Me, *, site: str, token: str) -> None:
+        """Who the caller is here, and what about an account."""
+        self.fields(
+            {
+                "subject": me.sub,
+                "issuer": me.iss,
+                "groups": ", ".join(me.groups),
+                "site": site,
+                "token": token,
+                "account": describe.account(me),
+            }
+        )
+        if me.state == "pending":
+            since = moment(me.requested_at, self._clock.now()) if me.requested_at else ""
+            self.note(f"Your account is on its way{f'; requested {since}' if since else ''}.")
+            if me.waiting_for:
+                self.note(f"It waits for: {harmless(me.waiting_for)}")
+        elif me.state == "blocked":
+            why = f": {harmless(me.reason)}" if me.reason else "."
+            self.note(f"Your account is blocked{why}")
+        if me.how_to_ask:
+            self.note(harmless(me.how_to_ask))
+
+    def fields(self, fields: Mapping[str, str | Text | None]) -> None:
+        """Names and values in two columns; values wrap within theirs, empty ones are left out."""
+        grid = Table.grid(padding=(0, 2, 0, 0))
+        grid.add_column(style="bright_black", no_wrap=True)
+        grid.add_column(overflow="fold")
+        for name, value in fields.items():
+            if value:
+                grid.add_row(name, value if isinstance(value, Text) else harmless(value))
+        self.out.print(grid)
+
+    def failure(
+        self, error: HeadgateError | CommandFailure, *, as_json: bool, advice: str = ""
+    ) -> None:
+        """A failure: what, where in the request, what to do next, whom to ask."""
+        if as_json:
+            sys.stderr.buffer.write(msgspec.json.encode(failures.document(error)) + b"\n")
+            return
+        self.note(("Error: ", "bold red"), harmless(describe.headline(error)))
+        if isinstance(error, ProblemError):
+            self._problem(error)
+        for line in dict.fromkeys([getattr(error, "advice", ""), advice]):
+            if line:
+                self.note(harmless(line))
+
+    def _problem(self, error: ProblemError) -> None:
+        problem = error.problem
+        for fault in problem.errors:
+            place = describe.option_of(fault.pointer)
+            self.note("  ", (harmless(place), "bold"), ": ", harmless(fault.detail))
+        for member in ("waiting_for", "how_to_ask"):
+            words = problem.members.get(member)
+            if isinstance(words, str) and words and words not in problem.detail:
+                self.note(harmless(words))
+        if problem.request_id and not problem.errors:
+            self.note((f"Request {harmless(problem.request_id)}", "bright_black"))
+
+
+def _console(*, stderr: bool) -> Console:
+    console = Console(stderr=stderr, highlight=False, emoji=False, markup=False)
+    if not console.is_terminal:
+        console.width = PLAIN_WIDTH
+    return console

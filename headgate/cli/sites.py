@@ -1,0 +1,76 @@
+"""The sites a person has logged in to: addresses and issuers, no secrets."""
+
+from pathlib import Path
+
+import msgspec
+
+from headgate.cli import private_files
+from headgate.cli.failures import CommandFailure
+
+
+class SavedSite(msgspec.Struct, frozen=True, kw_only=True):
+    """One gateway and how tokens for it are had; `url` is without a final slash."""
+
+    url: str
+    issuer: str
+    client_id: str
+    scopes: tuple[str, ...] = ()
+    audiences: tuple[str, ...] = ()
+    insecure: bool = False
+
+
+class _File(msgspec.Struct, frozen=True, kw_only=True):
+    version: int = 1
+    default: str = ""
+    sites: tuple[SavedSite, ...] = ()
+
+
+class SavedSites:
+    """The file of remembered sites; the one logged in to last is the default."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / "sites.json"
+
+    def all(self) -> tuple[SavedSite, ...]:
+        """Every site, the default first."""
+        file = self._read()
+        return tuple(sorted(file.sites, key=lambda site: site.url != file.default))
+
+    def find(self, wish: str) -> SavedSite | None:
+        """The site of that address or host name, or the default for an empty wish."""
+        sites = self.all()
+        if not wish:
+            return sites[0] if sites else None
+        url = normal(wish)
+        return next((s for s in sites if s.url == url or _host(s.url) == wish), None)
+
+    def remember(self, site: SavedSite) -> None:
+        """Add or replace a site and make it the default."""
+        with private_files.lock(self._path):
+            others = [s for s in self._read().sites if s.url != site.url]
+            self._write(_File(default=site.url, sites=(site, *others)))
+
+    def _read(self) -> _File:
+        content = private_files.read(self._path)
+        if content is None:
+            return _File()
+        try:
+            return msgspec.json.decode(content, type=_File)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise CommandFailure(
+                f"{self._path} is damaged ({error}).", advice="Remove it and log in again."
+            ) from error
+
+    def _write(self, file: _File) -> None:
+        text = msgspec.json.format(msgspec.json.encode(file), indent=2)
+        private_files.write(self._path, text + b"\n")
+
+
+def normal(url: str) -> str:
+    """An address as it is remembered: with a scheme, without final slashes."""
+    address = url.strip().rstrip("/")
+    return address if "://" in address else f"https://{address}"
+
+
+def _host(url: str) -> str:
+    return url.partition("://")[2].partition("/")[0]

@@ -1,0 +1,310 @@
+"""The client: one object per gateway, one coroutine per verb of its interface."""
+
+import contextlib
+import re
+import uuid
+from collections.abc import AsyncIterator, Callable, Sequence
+from types import TracebackType
+from typing import Self, TypeVar
+
+import aiohttp
+import msgspec
+from yarl import URL
+
+from headgate import __version__
+from headgate.client.errors import (
+    HeadgateError,
+    NotFoundError,
+    UnexpectedAnswerError,
+    WaitTimeoutError,
+)
+from headgate.client.retry import Retrying, RetryPolicy, retry_after
+from headgate.client.tokens import TokenCallback, TokenHolder
+from headgate.client.transport import Answer, Request, Transport, is_private
+from headgate.client.values import Cluster, Job, JobSpec, JobState, Me, Site
+from headgate.clock import Clock, SystemClock
+
+T = TypeVar("T")
+
+OUTPUT_PAGE_BYTES = 1024 * 1024
+OUTPUT_LIMIT_BYTES = 64 * 1024 * 1024
+NO_OUTPUT = "no_output"
+"""The code of a problem: the job is known, and has printed nothing yet."""
+FIRST_POLL_SECONDS = 1.0
+LONGEST_POLL_SECONDS = 5.0
+OUTAGE_SECONDS = 600.0
+"""How long a wait bears with a gateway that does not answer."""
+
+
+class _Jobs(msgspec.Struct, frozen=True):
+    """One page of `GET /v1/jobs`."""
+
+    jobs: Sequence[Job]
+    next: str | None = None
+
+
+class _Clusters(msgspec.Struct, frozen=True):
+    """The answer of `GET /v1/clusters`."""
+
+    clusters: Sequence[Cluster]
+
+
+class Client:
+    """A headgate gateway, as the holder of one token sees it.
+
+    Use it as an asynchronous context manager:
+
+        async with Client("https://gateway.example.org", token=read_token) as client:
+            job = await client.submit(JobSpec(executable="hostname"))
+            job = await client.wait(job.id, timeout=3600)
+            print((await client.stdout(job.id)).decode())
+
+    Every call is repeated when no answer came or the service said "not now" (`Retry-After` is
+    kept), until the policy's deadline is over. Repeating is safe: `submit` sends the same
+    Idempotency-Key each time, so that a lost answer never makes a second job.
+
+    Every method raises:
+        ProblemError: the service refused; its subclasses are by HTTP status.
+        UnreachableError: no answer within the deadline (seconds, `RetryPolicy.deadline`).
+        UnexpectedAnswerError: the answer is not one of this interface.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | TokenCallback | None = None,
+        policy: RetryPolicy | None = None,
+        insecure: bool = False,
+        on_retry: Callable[[Retrying], None] | None = None,
+        session: aiohttp.ClientSession | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        """Name a gateway; nothing is sent yet.
+
+        Args:
+            url: the gateway's address, without `/v1`.
+            token: an access token, or a function that gives one (see `TokenCallback`).
+            policy: deadlines and pauses; None is 60 s in all.
+            insecure: allow a token to travel over plain HTTP to another machine.
+            on_retry: told before each repetition.
+            session: an aiohttp session to use; it stays the caller's to close.
+            clock: the source of time.
+
+        Raises:
+            ValueError: the address is no HTTP URL, or plain HTTP without `insecure`.
+        """
+        self._base = _base_url(url)
+        if token is not None and not insecure and not is_private(self._base):
+            raise ValueError(
+                f"{url} is not HTTPS: anybody on the way could read the token. "
+                "Use https, or insecure=True if you know the network."
+            )
+        self._tokens = TokenHolder(token)
+        self._policy = policy or RetryPolicy()
+        self._on_retry = on_retry or (lambda _: None)
+        self._clock: Clock = clock or SystemClock()
+        self._given_session = session
+        self._transport: Transport | None = None
+        self._stack = contextlib.AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        """Open the connection pool, unless a session was given."""
+        session = self._given_session
+        if session is None:
+            session = await self._stack.enter_async_context(
+                aiohttp.ClientSession(headers={"User-Agent": f"headgate/{__version__}"})
+            )
+        self._transport = Transport(
+            self._base,
+            session=session,
+            tokens=self._tokens,
+            policy=self._policy,
+            clock=self._clock,
+            on_retry=self._on_retry,
+        )
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close what was opened."""
+        self._transport = None
+        await self._stack.aclose()
+
+    async def site(self) -> Site:
+        """What the gateway tells anybody about its site; needs no token."""
+        return _decode(await self._send(Request("GET", "/v1", anonymous=True)), Site)
+
+    async def me(self) -> Me:
+        """Who the gateway takes the caller for, and the account, if there is one."""
+        return _decode(await self._send(Request("GET", "/v1/me")), Me)
+
+    async def clusters(self) -> Sequence[Cluster]:
+        """The clusters behind the gateway, and their queues."""
+        return _decode(await self._send(Request("GET", "/v1/clusters")), _Clusters).clusters
+
+    async def submit(self, spec: JobSpec, *, idempotency_key: str | None = None) -> Job:
+        """Hand in a job; it comes back in state `new`, and is then the gateway's to run.
+
+        `idempotency_key` (default: a new UUID per call) makes two calls one: give the same key to
+        a call that repeats an earlier one, say after a restart of your own program.
+
+        Raises:
+            InvalidRequestError: the spec makes no sense; `problem.errors` has each fault.
+            UnprocessableError: this site cannot run it, or (code `idempotency_key_reused`) the
+                key was used for another spec.
+        """
+        request = Request(
+            "POST",
+            "/v1/jobs",
+            body=msgspec.json.encode(spec),
+            headers={
+                "Content-Type": "application/json",
+                "Idempotency-Key": idempotency_key or str(uuid.uuid4()),
+            },
+        )
+        return _decode(await self._send(request), Job)
+
+    async def job(self, job_id: str) -> Job:
+        """One job of the caller's. Raises `NotFoundError` for anybody else's."""
+        return _decode(await self._send(Request("GET", _job_path(job_id))), Job)
+
+    async def jobs(
+        self, *, state: JobState | None = None, page_size: int = 100
+    ) -> AsyncIterator[Job]:
+        """The caller's jobs, newest first, fetched page by page as they are asked for."""
+        query = {"limit": str(page_size), **({"state": state.value} if state else {})}
+        cursor: str | None = None
+        while True:
+            page_query = query if cursor is None else {**query, "cursor": cursor}
+            page = _decode(await self._send(Request("GET", "/v1/jobs", query=page_query)), _Jobs)
+            for job in page.jobs:
+                yield job
+            if not page.next:
+                return
+            if page.next == cursor:
+                raise UnexpectedAnswerError("The gateway's list of jobs does not come to an end.")
+            cursor = page.next
+
+    async def cancel(self, job_id: str) -> Job:
+        """Ask for a job's end. It may still be running in the answer; `wait` sees the end.
+
+        Cancelling a job that has ended changes nothing.
+        """
+        return _decode(await self._send(Request("DELETE", _job_path(job_id))), Job)
+
+    async def stdout(self, job_id: str, *, limit: int = OUTPUT_LIMIT_BYTES) -> bytes:
+        """What the job has printed so far; empty before its first output.
+
+        Raises:
+            HeadgateError: it is more than `limit` bytes; read it with `stdout_chunks`.
+        """
+        output = bytearray()
+        async for chunk in self.stdout_chunks(job_id):
+            output += chunk
+            if len(output) > limit:
+                raise HeadgateError(
+                    f"The job has printed more than {limit} bytes; read it in chunks."
+                )
+        return bytes(output)
+
+    async def stdout_chunks(self, job_id: str, *, offset: int = 0) -> AsyncIterator[bytes]:
+        """What the job has printed from byte `offset` to its present end, at most 1 MiB at a time.
+
+        An interrupted chunk is fetched again where it began, so nothing is lost or doubled.
+        """
+        while True:
+            query = {"offset": str(offset), "limit": str(OUTPUT_PAGE_BYTES)}
+            request = Request("GET", _job_path(job_id) + "/stdout", query=query)
+            try:
+                answer = await self._send(request)
+            except NotFoundError as error:
+                if error.code != NO_OUTPUT:
+                    raise
+                return
+            if not answer.body:
+                return
+            yield answer.body
+            offset += len(answer.body)
+
+    async def watch(
+        self,
+        job_id: str,
+        *,
+        timeout: float | None = None,  # noqa: ASYNC109 - the caller's own measure, in the job's terms
+    ) -> AsyncIterator[Job]:
+        """The job now, then after each change, and last when it has ended.
+
+        It asks with the last ETag at the pace the gateway wishes (`Retry-After`), else every 1 to 5
+        seconds, sooner after a change. An outage of up to 10 minutes is waited out.
+
+        Raises:
+            WaitTimeoutError: the job had not ended after `timeout` seconds.
+        """
+        ends = None if timeout is None else self._clock.monotonic() + timeout
+        etag, last, pause = "", None, FIRST_POLL_SECONDS
+        while True:
+            left = None if ends is None else ends - self._clock.monotonic()
+            answer = await self._send(
+                Request("GET", _job_path(job_id), headers={"If-None-Match": etag} if etag else {}),
+                deadline=OUTAGE_SECONDS if left is None else min(max(left, 1.0), OUTAGE_SECONDS),
+            )
+            job = _decode(answer, Job) if answer.body else last
+            if job is not None and job != last:
+                yield job
+                if job.state.final:
+                    return
+                last, pause = job, FIRST_POLL_SECONDS
+            etag = answer.headers.get("ETag", etag)
+            wish = retry_after(answer.headers, self._clock.now())
+            step = pause if wish is None else max(wish, 0.1)
+            left = None if ends is None else ends - self._clock.monotonic()
+            if left is not None and left <= 0:
+                raise WaitTimeoutError(f"The job {job_id} had not ended after {timeout:g} seconds.")
+            await self._clock.sleep(step if left is None else min(step, left))
+            pause = min(pause * 1.5, LONGEST_POLL_SECONDS)
+
+    async def wait(
+        self,
+        job_id: str,
+        *,
+        timeout: float | None = None,  # noqa: ASYNC109 - the caller's own measure, in the job's terms
+    ) -> Job:
+        """The job once it has ended, however it ended; see `watch` for pace and errors."""
+        ended: Job | None = None
+        async for job in self.watch(job_id, timeout=timeout):
+            ended = job
+        if ended is None:
+            raise UnexpectedAnswerError(f"The gateway said nothing about the job {job_id}.")
+        return ended
+
+    async def _send(self, request: Request, *, deadline: float | None = None) -> Answer:
+        if self._transport is None:
+            raise RuntimeError("The client is not open: use it with `async with`.")
+        return await self._transport.send(request, deadline=deadline)
+
+
+def _base_url(url: str) -> URL:
+    base = URL(url)
+    if base.scheme not in {"http", "https"} or not base.host or base.user or base.query_string:
+        raise ValueError(f"{url!r} is not the address of a gateway; it looks like https://host.")
+    return base
+
+
+def _job_path(job_id: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", job_id):
+        raise ValueError(f"{job_id!r} is not a job id.")
+    return f"/v1/jobs/{job_id}"
+
+
+def _decode(answer: Answer, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(answer.body, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UnexpectedAnswerError(
+            f"The answer is not one of a headgate gateway ({error}); is the address right?"
+        ) from error

@@ -1,0 +1,115 @@
+"""The device flow's pace and ends, at an issuer that shares the test's clock."""
+
+from collections.abc import AsyncIterator
+
+import aiohttp
+import pytest
+
+from headgate.cli.oauth import IssuerClient, IssuerFailure
+from testbed.issuer.core import Fault, Issuer
+from testbed.issuer.device import DeviceState
+from tests.service.client.hurried_clock import HurriedClock
+
+
+@pytest.fixture
+async def oauth(hurried_issuer: Issuer, clock: HurriedClock) -> AsyncIterator[IssuerClient]:
+    """A client of the issuer."""
+    async with aiohttp.ClientSession() as session:
+        yield IssuerClient(
+            session=session,
+            clock=clock,
+            issuer=hurried_issuer.url,
+            client_id="headgate-cli",
+            audiences=("a", "b"),
+            scopes=("openid", "offline_access"),
+        )
+
+
+def decide(issuer: Issuer, user_code: str, state: DeviceState) -> None:
+    """What the person does in the browser."""
+    code = issuer.devices.by_user_code(user_code)
+    assert code is not None
+    code.username, code.state = "alice", state
+
+
+async def test_polling_keeps_the_issuers_pace(
+    oauth: IssuerClient, hurried_issuer: Issuer, clock: HurriedClock
+):
+    """`slow_down` adds five seconds to the interval, for good (RFC 8628, section 3.5)."""
+    code = await oauth.start()
+    # The issuer believes that it was asked a moment ago: the first question comes too soon.
+    known = hurried_issuer.devices.by_user_code(code.user_code)
+    assert known is not None
+    known.polled = clock.monotonic() + 0.5
+
+    def approve_late() -> None:
+        decide(hurried_issuer, code.user_code, DeviceState.APPROVED)
+
+    hurried_issuer.faults.append(Fault("/token", status=0, after=2, action=approve_late))
+    login = await oauth.finish(code)
+    assert clock.slept == [1.0, 6.0, 6.0]
+    assert login.refresh_token
+    assert login.expires_at is not None
+
+
+async def test_an_outage_slows_polling_down(
+    oauth: IssuerClient, hurried_issuer: Issuer, clock: HurriedClock
+):
+    """A cut connection and a 503 double the interval and end nothing."""
+    code = await oauth.start()
+
+    def approve() -> None:
+        decide(hurried_issuer, code.user_code, DeviceState.APPROVED)
+
+    hurried_issuer.faults += [
+        Fault("/token", status=-1),
+        Fault("/token", status=503),
+        Fault("/token", status=0, action=approve),
+    ]
+    await oauth.finish(code)
+    assert clock.slept == [1.0, 2.0, 4.0]
+
+
+async def test_denial_ends_the_flow(oauth: IssuerClient, hurried_issuer: Issuer):
+    """A person's no is final."""
+    code = await oauth.start()
+    decide(hurried_issuer, code.user_code, DeviceState.DENIED)
+    with pytest.raises(IssuerFailure, match="denied") as caught:
+        await oauth.finish(code)
+    assert caught.value.error == "access_denied"
+
+
+async def test_a_code_that_nobody_approves_expires(oauth: IssuerClient, clock: HurriedClock):
+    """The flow ends with the code's lifetime."""
+    code = await oauth.start()
+    with pytest.raises(IssuerFailure, match="expired"):
+        await oauth.finish(code)
+    assert clock.monotonic() <= code.expires_in + 10
+
+
+async def test_an_unknown_client_is_a_sentence(hurried_issuer: Issuer, clock: HurriedClock):
+    """The issuer's refusal is put in words."""
+    async with aiohttp.ClientSession() as session:
+        oauth = IssuerClient(
+            session=session,
+            clock=clock,
+            issuer=hurried_issuer.url,
+            client_id="nobody",
+            audiences=(),
+        )
+        with pytest.raises(IssuerFailure, match="does not know this client"):
+            await oauth.start()
+
+
+async def test_an_issuer_under_another_name_is_refused(hurried_issuer: Issuer, clock: HurriedClock):
+    """A discovery document of another issuer is not used."""
+    async with aiohttp.ClientSession() as session:
+        oauth = IssuerClient(
+            session=session,
+            clock=clock,
+            issuer=hurried_issuer.url.rstrip("/"),
+            client_id="headgate-cli",
+            audiences=(),
+        )
+        with pytest.raises(IssuerFailure, match="calls itself"):
+            await oauth.start()

@@ -175,7 +175,8 @@ class Store:
             query = query.where(jobs.c.state.in_(states))
         if cursor:
             query = query.where(
-                sa.tuple_(jobs.c.created_at, jobs.c.id) < sa.tuple_(*_read_cursor(cursor))
+                sa.tuple_(jobs.c.created_at, jobs.c.id)
+                < sa.tuple_(*_read_cursor(cursor), types=[_Moment(), sa.String()])
             )
         found = await self._rows(query)
         more = len(found) > limit

@@ -1,0 +1,95 @@
+"""Root never opens the database: who owns it does, so that its files stay theirs."""
+
+import fcntl
+import os
+import pwd
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import structlog
+
+from account_importer.settings import Settings
+from account_importer.store import database_file
+from headgate.settings import SettingsError
+
+log = structlog.get_logger(__name__)
+
+
+class BusyError(Exception):
+    """Another `apply` is running."""
+
+
+def database_owner(settings: Settings) -> pwd.struct_passwd:
+    """Who works on the database: `run_as`, else the owner of an SQLite file's folder.
+
+    Raises:
+        SettingsError: there is no such user or folder.
+    """
+    if settings.run_as:
+        try:
+            return pwd.getpwnam(settings.run_as)
+        except KeyError as error:
+            raise SettingsError(f"run_as: there is no user {settings.run_as}") from error
+    file = database_file(settings.database)
+    if file is None:
+        raise SettingsError("run_as: say whose process may open the database")
+    folder = file.parent
+    try:
+        return pwd.getpwuid(folder.stat().st_uid)
+    except OSError as error:
+        raise SettingsError(f"database: {folder}: {error.strerror}") from error
+    except KeyError as error:
+        raise SettingsError(f"database: the owner of {folder} has no name") from error
+
+
+def become(owner: pwd.struct_passwd) -> None:
+    """Give up root for good and be that user; nothing to do for anybody who is not root."""
+    os.umask(0o027)
+    if os.geteuid() != 0 or owner.pw_uid == 0:
+        return
+    os.initgroups(owner.pw_name, owner.pw_gid)
+    os.setresgid(owner.pw_gid, owner.pw_gid, owner.pw_gid)
+    os.setresuid(owner.pw_uid, owner.pw_uid, owner.pw_uid)
+
+
+def lock(path: Path) -> int:
+    """Hold an exclusive lock on a file until the process ends; the descriptor.
+
+    Raises:
+        BusyError: somebody else holds it.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        raise BusyError("another apply is running") from error
+    return descriptor
+
+
+def split(
+    work: Callable[[socket.socket], int],
+    execute: Callable[[socket.socket], None],
+    owner: pwd.struct_passwd,
+) -> int:
+    """Fork: the child becomes `owner` and does `work`, this process stays root and executes.
+
+    Returns the child's exit status. Call it before any thread or event loop exists.
+    """
+    ours, theirs = socket.socketpair()
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            ours.close()
+            become(owner)
+            status = work(theirs)
+        except Exception:  # this frame is a copy of the parent's: nothing may leave it
+            log.exception("bug")
+        finally:
+            os._exit(status)
+    theirs.close()
+    execute(ours)
+    _, status = os.waitpid(child, 0)
+    return os.waitstatus_to_exitcode(status)

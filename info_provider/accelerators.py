@@ -7,7 +7,7 @@ GLUE counts all GPUs of a manager or share together; who needs them by model fin
 
 from collections.abc import Mapping
 
-from info_provider.capacity import Slots, by_type, total
+from headgate.slurm.capacity import Slots, by_type, total
 from info_provider.environments import NodeKind
 from info_provider.glue import (
     AcceleratorEnvironment,

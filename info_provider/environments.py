@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from headgate.slurm.capacity import Machine
 from headgate.slurm.model import Node
-from info_provider.capacity import Machine
 
 MEMORY_TOLERANCE = 1.01
 """The same hardware reports memory that differs by firmware; within 1 % it is the same kind."""

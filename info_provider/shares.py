@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from headgate.slurm.capacity import Machine, Slots, by_type, total
 from headgate.slurm.model import JobState, Partition, QueuedJob
-from info_provider.capacity import Machine, Slots, by_type, total
 from info_provider.glue import UNLIMITED
 
 GPU_TRES = "gres/gpu"

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 
 import headgate
+from headgate.slurm.capacity import Machine, Slots, by_type, machines, total
 from headgate.slurm.model import Partition
 from info_provider import accelerators, environments, glue, policies, shares
-from info_provider.capacity import Machine, Slots, by_type, machines, total
 from info_provider.environments import NodeKind
 from info_provider.identifiers import Identifiers
 from info_provider.settings import EndpointSettings, InfoSettings, NodeSettings

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from monitoring_probe.capacity import machines
+from headgate.slurm.capacity import machines
 from monitoring_probe.measurement import Measurement, Readiness, Service
 from monitoring_probe.settings import Thresholds
 

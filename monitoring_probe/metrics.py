@@ -11,8 +11,8 @@ has not made yet would be refused. What could not be measured is absent, never 0
 import re
 from collections.abc import Iterable, Sequence
 
+from headgate.slurm.capacity import Machine, by_type, machines, total
 from headgate.slurm.model import JobState, Node, Partition, QueuedJob
-from monitoring_probe.capacity import Machine, by_type, machines, total
 from monitoring_probe.judge import Verdict, summary, worst
 from monitoring_probe.measurement import Measurement
 

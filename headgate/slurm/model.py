@@ -93,11 +93,14 @@ class Gres:
 
 @dataclass(frozen=True, slots=True)
 class QueuedJob:
-    """One row of the queue. No field in it can be set by a user, so no row can be forged.
+    """One row of the queue. Neither names nor comments of users are in it, and no row is forged.
 
+    Where a site does not enforce associations, `account` is whatever text its user gave.
     `tasks` counts array elements that a pending array row stands for. `cpus`, `nodes` and `tres`
     are what is allocated, else what is asked. `tres` is Slurm's TRES (`gres/gpu`, `cpu`, `node`,
-    …); memory in it is bytes. Times are aware, UTC; `exit_code` is the raw wait status.
+    …); memory in it is bytes. Times are aware, UTC; `started_at` is None until it has started.
+    A script that ended by a signal has `exit_signal`, and `exit_status` 0. `array_job_id` is 0 for
+    a job that is not of an array, and `time_limit_minutes` None where there is no limit.
     """
 
     job_id: int

@@ -4,12 +4,11 @@ import asyncio
 import contextlib
 import json
 import struct
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import pytest
-import structlog
 
 HEADER = struct.Struct("<4sBII")
 
@@ -94,10 +93,3 @@ def trapper() -> Trappers:
             await fake.stop()
 
     return serving
-
-
-@pytest.fixture(autouse=True)
-def _logs_as_before() -> Iterator[None]:
-    """A command under test sets up logs for its process: take that back."""
-    yield
-    structlog.reset_defaults()

@@ -1,13 +1,12 @@
 """Clusters made by hand: nodes, partitions and jobs with the few facts a test is about."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
-import structlog
 
 from headgate.slurm.model import Configuration, JobState, Node, NodeState, Partition, QueuedJob
 from headgate.slurm.parse import gres, tres
@@ -115,10 +114,3 @@ def make() -> SimpleNamespace:
         "settings": settings,
     }
     return SimpleNamespace(**makers)
-
-
-@pytest.fixture(autouse=True)
-def _logs_as_before() -> Iterator[None]:
-    """A command under test sets up logs for its process: take that back."""
-    yield
-    structlog.reset_defaults()

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headgate.slurm.capacity import Slots, by_type, cpus, gpus, total
 from headgate.slurm.model import Gres, Node, NodeState
-from info_provider.capacity import Slots, by_type, cpus, gpus, total
 
 
 def test_idle_gpus_of_a_serving_node_are_free(make: SimpleNamespace) -> None:

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
 
 import aiohttp
-from headgate.slurm.memory.reader import MemoryReader
 
 from gateway.clusters import Cluster, Clusters
 from gateway.jobs import Job
@@ -33,6 +32,7 @@ from headgate.peers import PeerSigner
 from headgate.service import every, serve
 from headgate.settings import EX_CONFIG, SettingsError, command_environment, load, show
 from headgate.slurm.cli import CommandReader, command_variables
+from headgate.slurm.memory.reader import MemoryReader
 from headgate.slurm.model import ClusterReader
 from headgate.web import Check
 

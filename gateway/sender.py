@@ -18,12 +18,12 @@ from gateway.sessions.session import (
 from gateway.store import Store
 from gateway.translator import Translator
 from headgate.clock import Clock
-from headgate.slurm.model import ClusterUnavailable
+from headgate.slurm.model import ClusterUnavailable, JobState
 
 log = structlog.get_logger(__name__)
 
 FIRST_RETRY = timedelta(seconds=1)
-LAST_RETRY = timedelta(seconds=30)
+LAST_RETRY = timedelta(seconds=10)
 
 _REFUSAL_KINDS = {"quota": FailureKind.QUOTA, "directory": FailureKind.STAGING}
 
@@ -183,7 +183,12 @@ class Sender:
         queued = (await reader.jobs_named(names)).get(job.marker, ())
         accounted = (await reader.accounted(names, since=job.created_at)).get(job.marker, ())
         found = [row.job_id for row in queued if row.uid == job.uid]
-        found += [row.job_id for row in accounted if row.uid == job.uid]
+        # A refused sbatch leaves a row in accounting too: failed, and never started.
+        found += [
+            row.job_id
+            for row in accounted
+            if row.uid == job.uid and not (row.state is JobState.FAILED and row.started_at is None)
+        ]
         return max(found, default=None)
 
     async def _drop_unsent(self, job: Job) -> bool:

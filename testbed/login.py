@@ -1,0 +1,89 @@
+"""The site's login node: sshd that trusts the certificate authority and is otherwise as shipped."""
+
+from pathlib import Path
+
+from headgate.command import run
+from testbed.components import Component, Greets
+from testbed.folders import Folder
+from testbed.instances import Ports
+from testbed.slurm import conf_path
+
+FIRST_UID = 20000
+LAST_UID = 29999
+"""The account_importer's range: only these accounts have a principal."""
+
+_KEYGEN_SECONDS = 20.0
+
+
+def users() -> tuple[str, ...]:
+    """The system accounts that this part needs."""
+    return ("sshd",)
+
+
+async def prepare(folder: Folder, ports: Ports, *, realm: str, session: Path) -> Component:
+    """Write sshd's configuration and its helpers; `session` is the session program's source.
+
+    Raises:
+        CommandError: ssh-keygen failed.
+    """
+    folder.make("ssh")
+    key = folder.path("ssh", "host_key")
+    await _keygen("-q", "-t", "ed25519", "-N", "", "-C", "testbed", "-f", str(key))
+    await _keygen("-q", "-k", "-f", str(folder.path("ssh", "revoked_keys")))
+    port = ports.take("sshd")
+    public = key.with_suffix(".pub").read_text(encoding="ascii").split()
+    folder.write("ssh/known_hosts", f"[127.0.0.1]:{port} {public[0]} {public[1]}\n")
+    folder.write("ssh/user_ca.pub", "")
+    folder.write("libexec/principals", _principals(realm), mode=0o755)
+    folder.write("ssh/sshd_config", _sshd_config(folder, port))
+    folder.write("libexec/headgate-session", session.read_bytes(), mode=0o755)
+    return Component(
+        name="sshd",
+        argv=("/usr/sbin/sshd", "-D", "-e", "-f", str(folder.path("ssh", "sshd_config"))),
+        ready=Greets(port, "SSH-2.0-"),
+    )
+
+
+def session_program(folder: Folder) -> Path:
+    """Where the session program is: the force-command of the gateway's certificates."""
+    return folder.path("libexec", "headgate-session")
+
+
+def trust(folder: Folder, authorities: str) -> None:
+    """Make these user CA keys (public lines) the ones that sshd accepts from now on."""
+    # sshd reads the file anew for each connection; a rename never shows it half a file.
+    folder.write("ssh/user_ca.new", authorities)
+    folder.path("ssh", "user_ca.new").rename(folder.path("ssh", "user_ca.pub"))
+
+
+async def _keygen(*arguments: str) -> None:
+    (await run(("ssh-keygen", *arguments), timeout=_KEYGEN_SECONDS)).checked()
+
+
+def _sshd_config(folder: Folder, port: int) -> str:
+    ssh = folder.path("ssh")
+    return f"""\
+ListenAddress 127.0.0.1
+Port {port}
+HostKey {ssh}/host_key
+PidFile none
+UsePAM no
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+AuthorizedKeysFile none
+TrustedUserCAKeys {ssh}/user_ca.pub
+RevokedKeys {ssh}/revoked_keys
+AuthorizedPrincipalsCommand {folder.path("libexec", "principals")} %u
+AuthorizedPrincipalsCommandUser nobody
+SetEnv SLURM_CONF={conf_path(folder)}
+"""
+
+
+def _principals(realm: str) -> str:
+    return f"""\
+#!/bin/sh
+# The one principal whose certificates open this account: only for accounts of the importer's range.
+uid=$(id -u -- "$1") || exit 0
+[ "$uid" -ge {FIRST_UID} ] && [ "$uid" -le {LAST_UID} ] && printf 'hg:%s:%s\\n' '{realm}' "$1"
+exit 0
+"""

@@ -1,0 +1,39 @@
+"""The real site that all integration tests of a run share."""
+
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+
+from testbed.launch import site as running_site
+from testbed.site import Site
+
+LocalUser = Callable[..., Awaitable[str]]
+
+
+@pytest.fixture(scope="session")
+async def site() -> AsyncIterator[Site]:
+    """A whole site; it fails with the reason where one cannot be (no root, no packages)."""
+    async with running_site() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def local_user(site: Site) -> LocalUser:
+    """Makes accounts by hand, at the upper end of the importer's range."""
+    uids = itertools.count(29_000)
+
+    async def make(*, shell: str = "/bin/bash") -> str:
+        uid = next(uids)
+        name = f"local{uid}"
+        argv = ("useradd", "--create-home", "--uid", str(uid), "--shell", shell, "-p", "*", name)
+        (await site.exec(argv)).checked()
+        return name
+
+    return make
+
+
+@pytest.fixture(scope="session")
+async def user(local_user: LocalUser) -> str:
+    """One account made by hand, for tests that need just anybody."""
+    return await local_user()

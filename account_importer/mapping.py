@@ -20,7 +20,7 @@ def link(
 ) -> tuple[list[Entry], list[Refusal]]:
     """Entries for people who have none yet, by the settings' table and by nothing else.
 
-    Root is not mapped to unless the settings say `root = true`, for a development site run by root.
+    Root is mapped to by nothing at all.
     """
     made: list[Entry] = []
     refusals: list[Refusal] = []
@@ -49,7 +49,7 @@ def _entry(person: Person, mapping: MappingSettings, look_up: LookUp) -> Entry:
         uid = found.pw_uid if uid is None else uid
         gid = found.pw_gid if gid is None else gid
         home, shell = home or found.pw_dir, found.pw_shell
-    if uid == 0 and not mapping.root:
+    if uid == 0:
         raise ValueError(f"{account} is root")
     return Entry(
         identity=person.identity,

@@ -39,7 +39,6 @@ class MappingSettings(Section, frozen=True):
 
     `users` maps subjects to account names; `account` is for everybody else ("": nobody else).
     `uid`, `gid` and `home` are looked up where they are not given, and belong to `account`.
-    `root` allows uid 0: for a development site that runs as root, and for nothing else.
     """
 
     account: str = ""
@@ -47,7 +46,6 @@ class MappingSettings(Section, frozen=True):
     gid: int | None = None
     home: str = ""
     users: dict[str, str] = msgspec.field(default_factory=dict)
-    root: bool = False
 
 
 class ApprovalSettings(Section, frozen=True):

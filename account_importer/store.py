@@ -15,9 +15,19 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from account_importer.directory import Denial, Entry, Person, State
+from account_importer.directory import Entry, Person
 from account_importer.plan import Plan
-from account_importer.tables import accounts, counters, journal, people, plans, pulls
+from account_importer.tables import (
+    accounts,
+    counters,
+    entry_of,
+    identity_of,
+    journal,
+    people,
+    person_of,
+    plans,
+    pulls,
+)
 from headgate.identity import Identity
 from headgate.settings import SettingsError
 
@@ -149,21 +159,21 @@ class Book:
     async def people(self) -> dict[Identity, Person]:
         """Everybody who ever had a right to an account."""
         rows = await self._connection.execute(select(people).where(people.c.realm == self._realm))
-        return {_identity(row): _person(row) for row in rows}
+        return {identity_of(row): person_of(row) for row in rows}
 
     async def entries(self) -> dict[Identity, Entry]:
         """The whole registry."""
         rows = await self._connection.execute(
             select(accounts).where(accounts.c.realm == self._realm)
         )
-        return {_identity(row): _entry(row) for row in rows}
+        return {identity_of(row): entry_of(row) for row in rows}
 
     async def find(self, identity: Identity) -> tuple[Person | None, Entry | None]:
         """One identity."""
         row = (await self._connection.execute(self._one(people, identity))).one_or_none()
-        person = _person(row) if row else None
+        person = person_of(row) if row else None
         row = (await self._connection.execute(self._one(accounts, identity))).one_or_none()
-        return person, _entry(row) if row else None
+        return person, entry_of(row) if row else None
 
     def _one(self, table: Table, identity: Identity) -> Any:  # noqa: ANN401 - a select of any table
         return select(table).where(
@@ -359,40 +369,6 @@ class Book:
         await self._connection.execute(
             statement.on_conflict_do_update(index_elements=keys, set_=changed), rows
         )
-
-
-def _identity(row: Row[Any]) -> Identity:
-    return Identity(row.iss, row.sub)
-
-
-def _person(row: Row[Any]) -> Person:
-    return Person(
-        identity=_identity(row),
-        user_name=row.user_name,
-        groups=frozenset(msgspec.json.decode(row.groups, type=list[str])),
-        end_time=row.end_time,
-        denial=Denial(row.denial),
-        first_seen=row.first_seen,
-        last_seen=row.last_seen,
-        eligible_since=row.eligible_since,
-        refusal=row.refusal,
-    )
-
-
-def _entry(row: Row[Any]) -> Entry:
-    return Entry(
-        identity=_identity(row),
-        account=row.account,
-        uid=row.uid,
-        gid=row.gid,
-        home=row.home,
-        shell=row.shell,
-        owned=row.owned,
-        state=State(row.state),
-        applied=State(row.applied),
-        reason=row.reason,
-        version=row.version,
-    )
 
 
 def _stored(row: Row[Any]) -> StoredPlan:

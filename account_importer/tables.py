@@ -1,7 +1,9 @@
-"""The importer's tables; migrations/ makes them."""
+"""The importer's tables, and what their rows mean; migrations/ makes them."""
 
 from datetime import UTC, datetime
+from typing import Any
 
+import msgspec
 from sqlalchemy import (
     Boolean,
     Column,
@@ -11,6 +13,7 @@ from sqlalchemy import (
     Index,
     Integer,
     MetaData,
+    Row,
     String,
     Table,
     Text,
@@ -18,6 +21,9 @@ from sqlalchemy import (
     text,
 )
 from sqlalchemy.types import TypeDecorator
+
+from account_importer.directory import Denial, Entry, Person, State
+from headgate.identity import Identity
 
 
 class UtcDateTime(TypeDecorator[datetime]):
@@ -145,3 +151,40 @@ pulls = Table(
     Column("denied", Integer, nullable=False),
     Column("detail", Text, nullable=False, default=""),
 )
+
+
+def identity_of(row: Row[Any]) -> Identity:
+    """Whose row it is."""
+    return Identity(row.iss, row.sub)
+
+
+def person_of(row: Row[Any]) -> Person:
+    """A row of `people`."""
+    return Person(
+        identity=identity_of(row),
+        user_name=row.user_name,
+        groups=frozenset(msgspec.json.decode(row.groups, type=list[str])),
+        end_time=row.end_time,
+        denial=Denial(row.denial),
+        first_seen=row.first_seen,
+        last_seen=row.last_seen,
+        eligible_since=row.eligible_since,
+        refusal=row.refusal,
+    )
+
+
+def entry_of(row: Row[Any]) -> Entry:
+    """A row of `accounts`."""
+    return Entry(
+        identity=identity_of(row),
+        account=row.account,
+        uid=row.uid,
+        gid=row.gid,
+        home=row.home,
+        shell=row.shell,
+        owned=row.owned,
+        state=State(row.state),
+        applied=State(row.applied),
+        reason=row.reason,
+        version=row.version,
+    )

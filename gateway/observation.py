@@ -59,6 +59,7 @@ def observed(job: Job, row: QueuedJob, at: datetime) -> Job:
             started_at=row.started_at,
             ended_at=row.ended_at,
             nodes=row.node_list,
+            effective=_effective(row),
         )
     waiting = row.state.pending
     held = waiting and row.reason in _HELD_REASONS
@@ -90,6 +91,7 @@ def accounted(job: Job, row: AccountedJob, at: datetime) -> Job:
         started_at=row.started_at,
         ended_at=row.ended_at,
         nodes=row.node_list,
+        effective=job.effective or Effective(queue_name=row.partition, account=row.account),
         by_site=by_site,
     )
 
@@ -116,12 +118,14 @@ def _end(
     started_at: datetime | None,
     ended_at: datetime | None,
     nodes: str,
+    effective: Effective | None,
     by_site: bool = False,
 ) -> Job:
     facts: dict[str, object] = {
         "started_at": started_at or job.started_at,
         "ended_at": ended_at or at,
         "nodes": nodes or job.nodes,
+        "effective": effective,
     }
     if state is JobState.COMPLETED:
         return job.ended(State.COMPLETED, at, None, {**facts, "exit_code": 0})

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
+import msgspec
 import structlog
 
 from gateway.clusters import Cluster
@@ -158,31 +159,18 @@ class Tracker:
             log.info("words_later", job=before.id, error=str(error))
             return after if now - first > OWED_SECONDS else None
         at = self._clock.now()
-        if after.exit_code == ALREADY_STARTED and files is not None and files.claim:
-            if files.exit is None:
-                failure = Failure(
-                    FailureKind.LOST, "The job was started twice and lost.", retry=True
-                )
-                return (
-                    before.ended(State.FAILED, at, failure) if now - first > OWED_SECONDS else None
-                )
-            return _by_exit(before, files.exit, at)
-        if files is None or not files.failure or after.failure is None:
+        if files is None:
             return after
-        kind, _, words = files.failure.partition("\n")
-        known = FailureKind(kind) if kind in set(FailureKind) else FailureKind.PAYLOAD
-        failure = Failure(known, words.strip()[-1000:], retry=known is FailureKind.IMAGE)
-        return before.ended(
-            State.FAILED,
-            at,
-            failure,
-            {
-                "exit_code": None,
-                "started_at": after.started_at,
-                "ended_at": after.ended_at,
-                "nodes": after.nodes,
-            },
-        )
+        if after.exit_code == ALREADY_STARTED and files.claim:
+            # Slurm started it twice and tells of the second start; the first one counts.
+            if files.exit is not None:
+                return _by_exit(before, files.exit, at)
+            lost = Failure(FailureKind.LOST, "Slurm started the job twice and lost it.", retry=True)
+            late = now - first > OWED_SECONDS
+            return before.ended(State.FAILED, at, lost) if late else None
+        if not files.failure:
+            return after
+        return msgspec.structs.replace(after, exit_code=None, failure=_told(files.failure))
 
     async def _files(self, job: Job) -> JobFiles | None:
         delegated = self._translator.delegated(job.id, "status")
@@ -193,6 +181,13 @@ class Tracker:
 
 def _identity(row: QueuedJob) -> tuple[int, datetime | None]:
     return row.job_id, row.submitted_at
+
+
+def _told(text: str) -> Failure:
+    """A failure as the batch script wrote it down: the kind, then whose words there are."""
+    word, _, words = text.partition("\n")
+    kind = FailureKind(word) if word in set(FailureKind) else FailureKind.PAYLOAD
+    return Failure(kind, words.strip()[-1000:], retry=kind is FailureKind.IMAGE)
 
 
 def _by_exit(job: Job, code: int, at: datetime) -> Job:

@@ -7,12 +7,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import msgspec
-from joserfc import jwk, jws, jwt
+from joserfc import jwk
 from joserfc.errors import JoseError
 
 from headgate.clock import Clock
 from headgate.problems import Forbidden, Unauthenticated
 from headgate.settings import Section, SettingsError, read_secret
+from headgate.signatures import SignatureError, sign, unverified, verified
 
 HEADER = "Headgate-Peer"
 TYPE = "headgate-peer+jwt"
@@ -87,7 +88,7 @@ class PeerSigner:
             "jti": secrets.token_urlsafe(16),
         }
         header = {"alg": ALGORITHM, "typ": TYPE, "kid": self._key.thumbprint()}
-        return {HEADER: jwt.encode(header, claims, self._key, algorithms=[ALGORITHM])}
+        return {HEADER: sign(header, claims, self._key)}
 
 
 class PeerVerifier:
@@ -113,17 +114,16 @@ class PeerVerifier:
         if not header:
             raise Unauthenticated("This is for other services of this site only.", code="no_peer")
         try:
-            unverified = jws.extract_compact(header.encode("ascii")).headers()
-            peer, key = self._by_kid[str(unverified.get("kid"))]
-            token = jwt.decode(header, key, algorithms=[ALGORITHM])
-            claims = msgspec.convert(token.claims, _Claims)
-        except (JoseError, ValueError, KeyError, msgspec.ValidationError) as error:
+            shown, _ = unverified(header)
+            peer, key = self._by_kid[str(shown.get("kid"))]
+            claims = msgspec.convert(verified(header, key, algorithms=[ALGORITHM]), _Claims)
+            issued, expires = _moment(claims.iat), _moment(claims.exp)
+        except (SignatureError, KeyError, ValueError, OverflowError, OSError) as error:
             raise Unauthenticated("The calling service is not known here.", code="peer") from error
         now = self._clock.now()
-        issued, expires = _moment(claims.iat), _moment(claims.exp)
-        in_time = issued - SKEW <= now < expires + SKEW and expires - issued <= LIFETIME
+        in_time = issued <= now + SKEW and now - SKEW < expires and expires - issued <= LIFETIME
         named = claims.iss == claims.sub == peer.instance and claims.aud == self._audience
-        if token.header.get("typ") != TYPE or not in_time or not named:
+        if shown.get("typ") != TYPE or not in_time or not named:
             raise Unauthenticated("The calling service's credential is not valid.", code="peer")
         self._once(claims.jti, expires + SKEW, now)
         return peer

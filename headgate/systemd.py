@@ -3,9 +3,13 @@
 import os
 import socket
 
+import structlog
+
+log = structlog.get_logger(__name__)
+
 
 def notify(state: str) -> bool:
-    """Send one state (`READY=1`, `STOPPING=1`, …); False where nobody listens.
+    """Send one state (`READY=1`, `STOPPING=1`, …); False where nobody listens (any more).
 
     Source: sd_notify(3). An address that starts with `@` is in the abstract namespace.
     """
@@ -15,6 +19,10 @@ def notify(state: str) -> bool:
     if address.startswith("@"):
         address = "\0" + address[1:]
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as connection:
-        connection.connect(address)
-        connection.sendall(state.encode())
+        try:
+            connection.connect(address)
+            connection.sendall(state.encode())
+        except OSError as error:
+            log.warning("systemd_not_told", state=state, error=error.strerror)
+            return False
     return True

@@ -21,6 +21,8 @@ T = TypeVar("T")
 REQUEST_ID = web.RequestKey("request_id", str)
 PROBLEM_TYPE = "application/problem+json"
 MAX_BODY_BYTES = 2 * 1024 * 1024
+MAX_HEADER_BYTES = 64 * 1024
+"""Tokens of many groups are longer than aiohttp's 8 KiB; its own refusal would repeat a part."""
 
 Check = Callable[[], Awaitable[str]]
 """A readiness check: an empty string, or a sentence that says what is missing."""
@@ -31,7 +33,10 @@ def create_app(*, max_body_bytes: int = MAX_BODY_BYTES) -> web.Application:
     return web.Application(
         middlewares=[_request_ids, _problems],
         client_max_size=max_body_bytes,
-        handler_args={"access_log": None},  # _request_ids writes the one line per request
+        handler_args={
+            "access_log": None,  # _request_ids writes the one line per request
+            "max_field_size": MAX_HEADER_BYTES,
+        },
     )
 
 

@@ -101,10 +101,13 @@ class Addresses(msgspec.Struct, frozen=True, kw_only=True):
 class EmbeddedSite:
     """One running embedded site."""
 
-    def __init__(self, files: OwnFiles, addresses: Addresses, command: Sequence[str]) -> None:
+    def __init__(
+        self, files: OwnFiles, addresses: Addresses, user: str, python: Sequence[str]
+    ) -> None:
         self.files = files
         self.addresses = addresses
-        self._command = command
+        self.user = user
+        self._python = python
         self._control = Control(files.path("control.sock"))
 
     def path(self, *parts: str) -> Path:
@@ -140,12 +143,19 @@ class EmbeddedSite:
             CommandError: it failed; with its words.
         """
         config = str(self.path("conf", f"{suite.ACCOUNTS}.toml"))
-        argv = (*self._command, "-m", "account_importer", "--config", config, *verb)
+        argv = self.command(suite.ACCOUNTS, "--config", config, *verb)
         done = await run(argv, timeout=_COMMAND_SECONDS, env=command_environment())
         if done.status:
             words = done.stderr.decode(errors="replace").strip()
             raise CommandError(f"headgate-accounts {verb[0]}: {words}")
         return done.stdout.decode()
+
+    def command(self, program: str, *arguments: str) -> tuple[str, ...]:
+        """The argv that runs a command of the suite, or of the simulated cluster, as the site."""
+        *whom, python, isolated = self._python
+        if program in suite.MODULES:
+            return (*whom, python, isolated, "-m", suite.MODULES[program], *arguments)
+        return (*whom, str(self.path("cluster", "bin", program)), *arguments)
 
     async def import_accounts(self) -> None:
         """Read the source and link everybody who is eligible, approved by us.
@@ -218,7 +228,7 @@ async def embedded(*, quick: bool = False) -> AsyncIterator[EmbeddedSite]:
         control = files.path("control.sock")
         ended = process
         await until(lambda: control.exists() or ended.returncode is not None, seconds=_UP_SECONDS)
-        site = EmbeddedSite(files, _shown(root, services.addresses), command)
+        site = EmbeddedSite(files, _shown(root, services.addresses), user.pw_name, command)
         await site.add(*(_owned(component) for component in components))
         yield site
     finally:

@@ -23,6 +23,16 @@ ISSUER, SIGNER, TOKENS, ACCOUNTS, GATEWAY = (
     "headgate-accounts",
     "headgate-gateway",
 )
+INFO, PROBE = "headgate-info", "headgate-probe"
+MODULES = {
+    SIGNER: "token_translator.signer",
+    TOKENS: "token_translator",
+    ACCOUNTS: "account_importer",
+    GATEWAY: "gateway",
+    INFO: "info_provider",
+    PROBE: "monitoring_probe",
+}
+"""The suite's commands and the modules behind them."""
 
 PEOPLE: tuple[dict[str, Any], ...] = (
     {"username": "alice", "given_name": "Alice", "family_name": "Ada", "groups": ["hpc", "gpu"]},
@@ -110,7 +120,7 @@ class Suite:
 
 def users() -> tuple[str, ...]:
     """The system accounts that the services run as."""
-    return (ISSUER, SIGNER, TOKENS, ACCOUNTS, GATEWAY)
+    return (ISSUER, SIGNER, TOKENS, ACCOUNTS, GATEWAY, INFO, PROBE)
 
 
 def prepare(suite: Suite) -> tuple[Component, ...]:
@@ -125,6 +135,8 @@ def prepare(suite: Suite) -> tuple[Component, ...]:
     _tokens(suite, gateway_key)
     _accounts(suite, [(TOKENS, tokens_key), (GATEWAY, gateway_key)])
     _gateway(suite)
+    _info(suite)
+    _probe(suite)
     return _components(suite)
 
 
@@ -291,6 +303,7 @@ def _accounts(suite: Suite, peers: Sequence[tuple[str, Mapping[str, Any]]]) -> N
         ACCOUNTS,
         {
             "realm": suite.realm,
+            "log_level": "warning",
             "audience": addresses.accounts,
             "database": f"sqlite+aiosqlite:///{files.path('var', ACCOUNTS)}/accounts.db",
             "how_to_ask": "Ask the site's administrator to put you into the group hpc.",
@@ -333,6 +346,43 @@ def _gateway(suite: Suite) -> None:
             "listen": _listen(addresses.gateway),
         },
     )
+
+
+def _info(suite: Suite) -> None:
+    _write(
+        suite,
+        INFO,
+        {
+            "domain": {"id": "TESTBED"},
+            "location": {"name": "Testbed"},
+            "service": {"name": "testbed.example.org"},
+            "endpoint": [
+                {"url": suite.addresses.gateway, "health": f"{suite.addresses.gateway}/readyz"}
+            ],
+            "slurm": {**_cluster_read(suite), "timeout": 10.0},
+        },
+    )
+
+
+def _probe(suite: Suite) -> None:
+    addresses = suite.addresses
+    services = {"gateway": addresses.gateway, "tokens": addresses.tokens}
+    _write(
+        suite,
+        PROBE,
+        {
+            "slurm": _cluster_read(suite),
+            "service": [{"name": name, "url": url} for name, url in services.items()],
+            "spool": {"path": str(suite.files.path("var", PROBE, "spool"))},
+        },
+    )
+
+
+def _cluster_read(suite: Suite) -> dict[str, Any]:
+    """How the agents read the gateway's cluster."""
+    if "memory" in suite.cluster:
+        return {"memory": dict(suite.cluster["memory"])}
+    return {"conf": suite.cluster["slurm_conf"]}
 
 
 def _peer_key(suite: Suite, service: str) -> dict[str, Any]:

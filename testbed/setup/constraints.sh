@@ -32,11 +32,11 @@ if [ -z "${UPGRADE:-}" ] && [ -r constraints/dev.txt ]; then
   cp constraints/dev.txt "$work/dev.txt" # uv keeps what it finds in its output
 fi
 why='everything, with the tools of tests and checks'
-pin dev --extra all --extra demo --group testbed --group lint --group test
+pin dev --extra all --extra demo --group lint --group test
 why='the shared package, the client and the headgate command'
 pin base --constraint "$work/dev.txt"
 why='headgate[demo], with what the testbed needs'
-pin demo --constraint "$work/dev.txt" --extra demo --group testbed
+pin demo --constraint "$work/dev.txt" --extra demo
 for extra in gateway tokens accounts info probe all; do
   why="headgate[$extra]"
   pin "$extra" --constraint "$work/dev.txt" --extra "$extra"

@@ -28,6 +28,6 @@ fi
 
 cd "$here/../.."
 if [ "$site" = real ]; then
-  exec_as_root .venv/bin/python -m testbed demo --site real
+  exec_as_root .venv/bin/python -m testbed.demo --site real
 fi
-exec .venv/bin/python -m testbed demo --site embedded
+exec .venv/bin/python -m testbed.demo --site embedded

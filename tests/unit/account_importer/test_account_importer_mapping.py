@@ -45,8 +45,6 @@ def test_a_subject_without_a_row_or_an_account_is_refused() -> None:
 
 
 def test_nobody_is_mapped_to_root() -> None:
-    """A table that says so is refused, unless a development site says the word."""
+    """A table that says so is refused."""
     made, refusals = link([person("1")], {}, MappingSettings(account="root"), look_up)
     assert (made, refusals[0].reason) == ([], "root is root")
-    made, _ = link([person("1")], {}, MappingSettings(account="root", root=True), look_up)
-    assert made[0].uid == 0

@@ -1,0 +1,171 @@
+"""The suite's story: from a token to a job's output, told with the commands people type."""
+
+import json
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+
+from testbed.narrator import Narrator, settled
+
+IMAGE = "headgate/demo:latest"
+
+_DEVICE_PAGE = re.compile(r"(http://127\.0\.0\.1:\d+/device)\?user_code=([A-Z]{4}-[A-Z]{4})")
+
+Inside = Callable[[Sequence[str]], Awaitable[Sequence[str]]]
+"""From a command of the site's administrator to the command that runs it from out here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Where the story takes place; `ssh` is None on the embedded site, which has no login node."""
+
+    narrator: Narrator
+    gateway: str
+    token_translator: str
+    home: Path
+    inside: Inside
+    settings: Callable[[str], Path]
+    ssh: tuple[int, str] | None
+
+    async def administrator(self, *argv: str, expect: str = "", only: str = "") -> str:
+        """Run a command as the site's administrator does."""
+        settings = ("--config", str(self.settings(argv[0])))
+        inside = await self.inside((argv[0], *settings, *argv[1:]))
+        return await self.narrator.run(inside, expect=expect, only=only, shown=argv, prompt="#")
+
+    async def on_site(self, *argv: str, expect: str = "") -> str:
+        """Run one of Slurm's commands on the site."""
+        return await self.narrator.run(
+            await self.inside(argv), expect=expect, shown=argv, prompt="#"
+        )
+
+
+async def tell(stage: Stage) -> None:
+    """Everything, in order.
+
+    Raises:
+        StoryError: something did not happen as it is told here.
+    """
+    await _log_in(stage)
+    await _get_an_account(stage)
+    await _submit(stage)
+    await _cancel(stage)
+    if stage.ssh is not None:
+        await _ssh(stage, *stage.ssh)
+    await _publish(stage)
+
+
+async def _log_in(stage: Stage) -> None:
+    narrator = stage.narrator
+    narrator.title("Alice has a login at the identity provider, and nothing else")
+
+    async def approve(line: str) -> None:
+        if found := _DEVICE_PAGE.search(line):
+            narrator.say("   (in a browser, alice signs in and approves)")
+            form = {"user_code": found[2], "username": "alice"}
+            async with (
+                aiohttp.ClientSession() as session,
+                session.post(found[1], data=form) as answer,
+            ):
+                answer.raise_for_status()
+
+    await narrator.run(["headgate", "login", stage.gateway], heard=approve)
+    await narrator.run(["headgate", "whoami"], expect="administrator")
+
+
+async def _get_an_account(stage: Stage) -> None:
+    stage.narrator.title("The administrator sees what would be done, approves it, and has it done")
+    await stage.administrator("headgate-accounts", "pull")
+    plan = await stage.administrator("headgate-accounts", "plan", expect="alice")
+    digest = re.search(r"plan ([0-9a-f]{12})", plan)
+    approved = digest[1] if digest else ""
+    await stage.administrator("headgate-accounts", "approve", approved, "--by", "root")
+    await stage.administrator("headgate-accounts", "apply", expect="applied")
+    await stage.narrator.run(["headgate", "whoami"], expect=r"account +\w+ \(uid \d+\)")
+
+
+async def _submit(stage: Stage) -> None:
+    narrator = stage.narrator
+    narrator.title("Alice runs a job with a GPU, holding nothing but her token")
+    image = ["--image", IMAGE] if stage.ssh is not None else []
+    command = 'echo "$(id -un), uid $(id -u), GPU $CUDA_VISIBLE_DEVICES"'
+    if image:
+        command += "; ls -l /bin/ls"
+    expect = r"alice, uid 2\d{4}, GPU \d$" if image else r"uid \d+, GPU \d$"
+    submit = ["headgate", "job", "submit", *image, "--gpus", "1", "--time", "5m", "--wait"]
+    await narrator.run([*submit, "--", "sh", "-c", command], expect=expect)
+    await narrator.run([*submit[:3], "--wait", "--", "sh", "-c", "exit 7"], status=7)
+    await narrator.run(["headgate", "job", "list"], expect="completed")
+    if stage.ssh is not None:
+        fields = "JobID%5,User,State,ExitCode,AllocTRES%60"
+        sacct = ("sacct", "-a", "-X", "-o", fields)
+        inside = await stage.inside(sacct)
+        await settled(lambda: narrator.quietly(inside), "FAILED +7:0")
+        await stage.on_site(*sacct, expect=r"alice +COMPLETED .*gres/gpu=1,")
+
+
+async def _cancel(stage: Stage) -> None:
+    narrator = stage.narrator
+    narrator.title("She cancels another one")
+    submit = ["headgate", "job", "submit", "--gpus", "1", "--", "sleep", "600"]
+    row = (await narrator.run(submit)).splitlines()[-1]
+    columns = ("-o", "%.5i %.9P %.8u %.9T %.12b %j") if stage.ssh is not None else ()
+    expect = f"hg-{row}" if columns else "RUNNING|PENDING"
+    await stage.on_site("squeue", *columns, expect=expect)
+    await narrator.run(["headgate", "job", "cancel", row])
+    show = ["headgate", "job", "show", row]
+    await settled(lambda: narrator.quietly(show), r"state +canceled\s")
+    await narrator.run(show, expect="canceled")
+    if stage.ssh is not None:
+        sacct = ("sacct", "-a", "-X", "-o", "JobID%5,User,State%20", f"--name=hg-{row}")
+        inside = await stage.inside(sacct)
+        await settled(lambda: narrator.quietly(inside), "CANCELLED")
+        await stage.on_site(*sacct, expect="CANCELLED")
+
+
+async def _ssh(stage: Stage, port: int, known_hosts: str) -> None:
+    narrator = stage.narrator
+    narrator.title("Her token becomes an SSH certificate; a stock ssh logs in with it")
+    await narrator.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", "key"])
+    token = json.loads(_login_file(stage.home).read_text(encoding="utf-8"))["access_token"]
+    public = (stage.home / "key.pub").read_text(encoding="ascii").strip()
+    url = f"{stage.token_translator}/v1/certificates"
+    headers = {"Authorization": f"Bearer {token}"}
+    body = {"public_key": public}
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(url, json=body, headers=headers) as answer,
+    ):
+        certificate = (await answer.json())["certificate"]
+    (stage.home / "key-cert.pub").write_text(certificate + "\n", encoding="ascii")
+    narrator.say(f"$ curl -d '{{\"public_key\": …}}' -H 'Authorization: Bearer …' {url}")
+    await narrator.run(["ssh-keygen", "-L", "-f", "key-cert.pub"], expect="hg:testbed:alice")
+    options = ["-p", str(port), "-i", "key", "-o", f"UserKnownHostsFile={known_hosts}"]
+    ssh = ["ssh", "-F", "none", "-o", "BatchMode=yes", *options]
+    await narrator.run([*ssh, "alice@127.0.0.1", "id", "-un"], expect="^alice$")
+    refused = "Permission denied"
+    await narrator.run([*ssh, "bob@127.0.0.1", "true"], status=255, expect=refused)
+    await narrator.run([*ssh, "root@127.0.0.1", "true"], status=255, expect=refused)
+
+
+async def _publish(stage: Stage) -> None:
+    narrator = stage.narrator
+    narrator.title("What the site tells the world while a GPU is in use")
+    hold = ["headgate", "job", "submit", "--gpus", "2", "--", "sh", "-c"]
+    row = (await narrator.run([*hold, "while [ ! -e stop ]; do sleep 1; done"])).splitlines()[-1]
+    show = ["headgate", "job", "show", row]
+    await settled(lambda: narrator.quietly(show), r"state +active\s")
+    slots = '"(MappingQueue|(Total|Used|Free)AcceleratorSlots)"'
+    await stage.administrator("headgate-info", "run", expect='UsedAcceleratorSlots": 2', only=slots)
+    gpus = r'"hg\.(gpu|svc|nodes)[^"]*": [^\[]'
+    await stage.administrator("headgate-probe", "run", "--stdout", expect="hg.gpu", only=gpus)
+    await narrator.run(["headgate", "job", "cancel", row])
+
+
+def _login_file(home: Path) -> Path:
+    """The one saved login below a home directory."""
+    (found,) = home.glob(".*/**/logins/*.json")
+    return found

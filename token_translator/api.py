@@ -1,0 +1,189 @@
+"""The HTTP edge: certificates, seals, the authorities' public keys and the revocation list."""
+
+import hashlib
+from datetime import UTC, datetime
+from typing import Annotated, Literal, Protocol
+from uuid import UUID
+
+import msgspec
+from aiohttp import web
+
+from headgate.clock import rfc3339
+from headgate.peers import HEADER
+from headgate.problems import Forbidden
+from headgate.web import (
+    REQUEST_ID,
+    Check,
+    add_health,
+    bearer_token,
+    create_app,
+    json_body,
+    json_response,
+)
+from token_translator import wire
+from token_translator.callers import Callers
+from token_translator.issuing import Issued, Issuing
+from token_translator.krl import RevocationList
+from token_translator.seals import Verb
+
+MAX_BODY_BYTES = 32 * 1024
+
+CALLERS = web.AppKey("callers", Callers)
+ISSUING = web.AppKey("issuing", Issuing)
+
+
+class Authorities(Protocol):
+    """Where the authorities' public keys come from."""
+
+    async def authorities(self) -> wire.Authorities:
+        """The current ones; raises `Unavailable` if they cannot be had."""
+
+
+AUTHORITIES = web.AppKey("authorities", Authorities)
+
+
+class CertificateRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Body of `POST /v1/certificates`; `profile: session` is for services."""
+
+    public_key: str
+    realm: str | None = None
+    profile: Literal["person", "session"] = "person"
+
+
+class SealRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Body of `POST /v1/seals`."""
+
+    row: UUID
+    digest: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+    realm: str
+
+
+class SealedCertificateRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Body of `POST /v1/delegated-certificates`."""
+
+    row: UUID
+    verb: Verb
+    public_key: str
+
+
+class CertificateAnswer(msgspec.Struct, frozen=True):
+    """A certificate as callers get it; times in RFC 3339."""
+
+    certificate: str
+    serial: int
+    key_id: str
+    principals: tuple[str, ...]
+    account: str
+    realm: str
+    valid_after: str
+    valid_before: str
+
+
+def create(
+    *, callers: Callers, issuing: Issuing, authorities: Authorities, checks: dict[str, Check]
+) -> web.Application:
+    """The application; everything it works with is handed in."""
+    app = create_app(max_body_bytes=MAX_BODY_BYTES)
+    app[CALLERS], app[ISSUING], app[AUTHORITIES] = callers, issuing, authorities
+    app.router.add_post("/v1/certificates", post_certificate)
+    app.router.add_post("/v1/seals", post_seal)
+    app.router.add_post("/v1/delegated-certificates", post_delegated_certificate)
+    app.router.add_get("/v1/ca", get_authorities)
+    app.router.add_get("/v1/krl", get_revocation_list)
+    add_health(app, checks)
+    return app
+
+
+async def post_certificate(request: web.Request) -> web.Response:
+    """A certificate for the token's holder; for a service, one that runs the session only."""
+    callers, issuing = request.app[CALLERS], request.app[ISSUING]
+    token = bearer_token(request)
+    if HEADER in request.headers:
+        peer = callers.peer(request.headers[HEADER], "certificates.session")
+        principal = await callers.behind(peer, token)
+        body = await json_body(request, CertificateRequest)
+        if body.profile != "session":
+            raise Forbidden("A service gets certificates of the profile session only.")
+        issued = await issuing.for_session(
+            principal,
+            instance=peer.instance,
+            public_key=body.public_key,
+            realm=body.realm,
+            request_id=request[REQUEST_ID],
+        )
+        return _created(issued)
+    principal = await callers.person(token)
+    body = await json_body(request, CertificateRequest)
+    if body.profile != "person":
+        raise Forbidden("The profile session is for services of this site.")
+    issued = await issuing.for_person(
+        principal,
+        public_key=body.public_key,
+        realm=body.realm,
+        request_id=request[REQUEST_ID],
+    )
+    return _created(issued)
+
+
+async def post_seal(request: web.Request) -> web.Response:
+    """Register a row and its digest while the token is there: 201, or 200 if it was already."""
+    callers = request.app[CALLERS]
+    peer = callers.peer(request.headers.get(HEADER, ""), "seals")
+    principal = await callers.behind(peer, bearer_token(request))
+    body = await json_body(request, SealRequest)
+    new = await request.app[ISSUING].seal(
+        principal, instance=peer.instance, row=body.row, digest=body.digest, realm=body.realm
+    )
+    return json_response(
+        {"row": body.row, "digest": body.digest, "realm": body.realm}, status=201 if new else 200
+    )
+
+
+async def post_delegated_certificate(request: web.Request) -> web.Response:
+    """A certificate for one command on a sealed row; the service's own word is enough."""
+    peer = request.app[CALLERS].peer(request.headers.get(HEADER, ""), "certificates.delegated")
+    body = await json_body(request, SealedCertificateRequest)
+    issued = await request.app[ISSUING].for_seal(
+        instance=peer.instance,
+        row=body.row,
+        verb=body.verb,
+        public_key=body.public_key,
+        request_id=request[REQUEST_ID],
+    )
+    return _created(issued)
+
+
+async def get_authorities(request: web.Request) -> web.Response:
+    """The authorities' public keys; as plain text the lines for TrustedUserCAKeys."""
+    known = await request.app[AUTHORITIES].authorities()
+    if "text/plain" in request.headers.get("Accept", ""):
+        return web.Response(text="".join(f"{line}\n" for line in known.user_ca))
+    return json_response({"user_ca": known.user_ca, "host_ca": known.host_ca})
+
+
+async def get_revocation_list(request: web.Request) -> web.Response:
+    """The revocation list as sshd reads it; 304 where the caller has this one."""
+    # Its moment is fixed, so that all replicas serve the same bytes and the same ETag.
+    body = RevocationList(version=0, generated_at=datetime.fromtimestamp(0, UTC)).encode()
+    etag = hashlib.sha256(body).hexdigest()[:32]
+    headers = {"ETag": f'"{etag}"', "Cache-Control": "no-cache"}
+    known = request.if_none_match or ()
+    if any(tag.value in {etag, "*"} for tag in known):
+        return web.Response(status=304, headers=headers)
+    return web.Response(body=body, content_type="application/octet-stream", headers=headers)
+
+
+def _created(issued: Issued) -> web.Response:
+    return json_response(
+        CertificateAnswer(
+            certificate=issued.certificate,
+            serial=issued.serial,
+            key_id=issued.key_id,
+            principals=issued.grant.principals,
+            account=issued.account.account,
+            realm=issued.account.realm,
+            valid_after=rfc3339(issued.grant.valid_after),
+            valid_before=rfc3339(issued.grant.valid_before),
+        ),
+        status=201,
+    )

@@ -1,0 +1,63 @@
+"""Who is calling: a person with a token of ours, or a service of this site on somebody's behalf."""
+
+from collections.abc import Mapping, Sequence
+
+from headgate.identity import Principal
+from headgate.oidc import IssuerSettings, TokenVerifier
+from headgate.peers import Peer, PeerVerifier
+from headgate.problems import Unauthenticated
+
+
+class Callers:
+    """Turns credentials into a `Principal` and a `Peer`.
+
+    A token for another service's audience counts only when that service hands it in, and one with
+    a foreign or no audience (`client_audiences` of its issuer) only from any authenticated service.
+    """
+
+    def __init__(
+        self,
+        *,
+        tokens: TokenVerifier,
+        peers: PeerVerifier,
+        issuers: Sequence[IssuerSettings],
+        audience: str,
+    ) -> None:
+        self._tokens = tokens
+        self._peers = peers
+        self._audience = audience
+        self._own: Mapping[str, frozenset[str]] = {
+            issuer.url: frozenset({audience, *issuer.audiences}) for issuer in issuers
+        }
+
+    def peer(self, header: str, verb: str) -> Peer:
+        """The calling service, if it may do that.
+
+        Raises:
+            Unauthenticated: no valid peer credential. Forbidden: it lacks the verb.
+        """
+        peer = self._peers.verify(header)
+        peer.require(verb)
+        return peer
+
+    async def person(self, token: str) -> Principal:
+        """The holder of a token that is meant for this very service.
+
+        Raises:
+            Unauthenticated: it is not valid, or for another. Unavailable: the issuer is away.
+        """
+        principal = await self._tokens.verify(token)
+        if principal.audience.isdisjoint(self._own[principal.identity.iss]):
+            raise Unauthenticated(
+                f"The token is meant for another service; ask for the audience {self._audience}."
+            )
+        return principal
+
+    async def behind(self, peer: Peer, token: str) -> Principal:
+        """The holder of a token that a service hands in, meant for it or for us.
+
+        Raises:
+            Unauthenticated: it is not valid, or for a third. Unavailable: the issuer is away.
+        """
+        also = frozenset({peer.audience} if peer.audience else ())
+        return await self._tokens.verify(token, also_accept=also)

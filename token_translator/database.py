@@ -1,0 +1,82 @@
+"""Opening this package's databases, and bringing their tables to the current version by hand."""
+
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.pool import ConnectionPoolEntry
+
+from headgate.settings import SettingsError
+
+BUSY_MILLISECONDS = 5000
+READ_ONLY = {"headgate_read_only": True}
+"""Execution options of connections that only look: on SQLite they take no write lock."""
+
+
+def open_database(url: str) -> Engine:
+    """A blocking engine, for a process that writes one thing in one order."""
+    engine = create_engine(url)
+    _prepare(engine)
+    return engine
+
+
+def open_async_database(url: str) -> AsyncEngine:
+    """An engine for a service's event loop."""
+    engine = create_async_engine(url)
+    _prepare(engine.sync_engine)
+    return engine
+
+
+def _prepare(engine: Engine) -> None:
+    if engine.dialect.name != "sqlite":
+        return
+
+    @event.listens_for(engine, "connect")
+    def connect(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
+        # We say BEGIN ourselves: the driver's implicit one comes too late to lock anything.
+        connection.isolation_level = None
+        cursor = connection.cursor()
+        cursor.execute("PRAGMA journal_mode = WAL")
+        cursor.execute("PRAGMA synchronous = FULL")  # what is committed has reached the disk
+        cursor.execute(f"PRAGMA busy_timeout = {BUSY_MILLISECONDS}")
+        cursor.close()
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        looking = connection.get_execution_options().get("headgate_read_only", False)
+        connection.exec_driver_sql("BEGIN" if looking else "BEGIN IMMEDIATE")
+
+
+def upgrade(connection: Connection, history: str) -> None:
+    """Bring a database to the newest version of one history: `seals`, `ledger` or `persons`."""
+    config = _config(history)
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")
+
+
+def require_current(connection: Connection, history: str, remedy: str) -> None:
+    """Refuse a database whose tables are of another version; `remedy` is the command to run.
+
+    Raises:
+        SettingsError: saying what is there and what to do.
+    """
+    head = ScriptDirectory.from_config(_config(history)).get_current_head()
+    found = MigrationContext.configure(connection).get_current_revision()
+    if found != head:
+        raise SettingsError(
+            f"the database of {history} is at {found or 'nothing'}, not at {head}: run {remedy}"
+        )
+
+
+def _config(history: str) -> Config:
+    folder = Path(__file__).parent / "migrations"
+    config = Config()
+    config.set_main_option("script_location", str(folder))
+    config.set_main_option("version_locations", str(folder / history))
+    config.set_main_option("path_separator", "newline")
+    return config

@@ -1,0 +1,263 @@
+"""The use cases: a certificate for a person, one for a service with their token, one without."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Protocol
+from uuid import UUID
+
+import structlog
+
+from headgate.clock import Clock
+from headgate.identity import Identity, Principal
+from headgate.problems import Fault, Forbidden, Invalid, NotFound, TooMany
+from token_translator import grants, keys, wire
+from token_translator.seals import Seal, SealStore, Verb
+from token_translator.signer_client import key_refused
+from token_translator.throttle import Throttle
+
+log = structlog.get_logger(__name__)
+
+
+class Accounts(Protocol):
+    """Who is here: the registry."""
+
+    async def account(self, identity: Identity, realm: str) -> grants.Account:
+        """The active account; raises `Forbidden` or `Unavailable` where there is none."""
+
+
+class Signer(Protocol):
+    """What makes certificates of grants."""
+
+    async def sign(
+        self, grant: grants.Grant, *, public_key: str, key_id: str, subject: wire.Subject
+    ) -> wire.Signed:
+        """A certificate, recorded before it is returned."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What this site allows; times are those of the settings."""
+
+    rules: Sequence[grants.Rule]
+    realms: Sequence[str]
+    key_types: frozenset[str]
+    session_program: str
+    seal_max_age: timedelta
+    sealed_lifetime: timedelta
+    sealed_per_minute: int
+    sealed_source_addresses: tuple[str, ...] = ()
+
+    def realm(self, asked: str | None) -> str:
+        """The realm a request is about; the first one where it names none."""
+        if asked is None:
+            return self.realms[0]
+        if asked not in self.realms:
+            detail = f"There is no such realm here; there is {', '.join(self.realms)}."
+            raise Invalid(detail, code="realm_unknown", faults=[Fault("/realm", detail)])
+        return asked
+
+
+@dataclass(frozen=True, slots=True)
+class Issued:
+    """A certificate and what it says."""
+
+    certificate: str
+    serial: int
+    key_id: str
+    grant: grants.Grant
+    account: grants.Account
+
+
+class Issuing:
+    """Decides, and has the signer sign."""
+
+    def __init__(
+        self,
+        *,
+        policy: Policy,
+        accounts: Accounts,
+        signer: Signer,
+        seals: SealStore,
+        clock: Clock,
+    ) -> None:
+        self._policy = policy
+        self._accounts = accounts
+        self._signer = signer
+        self._seals = seals
+        self._clock = clock
+        self._throttle = Throttle(policy.sealed_per_minute)
+
+    async def for_person(
+        self, principal: Principal, *, public_key: str, realm: str | None, request_id: str
+    ) -> Issued:
+        """A certificate for somebody's own login."""
+        rule = grants.admit(principal, grants.Profile.PERSON, self._policy.rules)
+        self._check_key(public_key)
+        account = await self._account(principal.identity, realm)
+        grant = grants.grant_person(principal, account, rule, now=self._clock.now())
+        subject = _subject(principal, account, grants.Profile.PERSON, request_id=request_id)
+        return await self._sign(grant, account, public_key, subject)
+
+    async def for_session(
+        self,
+        principal: Principal,
+        *,
+        instance: str,
+        public_key: str,
+        realm: str | None,
+        request_id: str,
+    ) -> Issued:
+        """A certificate for a service that has the person's token: the session program only."""
+        rule = grants.admit(principal, grants.Profile.SESSION, self._policy.rules)
+        self._check_key(public_key)
+        account = await self._account(principal.identity, realm)
+        grant = grants.grant_session(
+            principal,
+            account,
+            rule,
+            program=self._policy.session_program,
+            now=self._clock.now(),
+        )
+        subject = _subject(
+            principal, account, grants.Profile.SESSION, instance=instance, request_id=request_id
+        )
+        return await self._sign(grant, account, public_key, subject)
+
+    async def seal(
+        self, principal: Principal, *, instance: str, row: UUID, digest: str, realm: str
+    ) -> bool:
+        """Register what a service may later execute for the person; False if it was already.
+
+        Raises:
+            Conflict: `seal_conflict`: the row is sealed for something or somebody else.
+        """
+        grants.admit(principal, grants.Profile.SESSION, self._policy.rules)
+        return await self._seals.add(
+            Seal(
+                instance=instance,
+                row=row,
+                digest=digest,
+                identity=principal.identity,
+                realm=self._policy.realm(realm),
+                client_id=principal.client_id[:255],
+                token=grants.token_fingerprint(principal),
+                sealed_at=self._clock.now(),
+            )
+        )
+
+    async def for_seal(
+        self, *, instance: str, row: UUID, verb: Verb, public_key: str, request_id: str
+    ) -> Issued:
+        """A certificate for one command on a sealed row, without the person's token.
+
+        Raises:
+            NotFound: `seal_unknown`. Forbidden: `seal_expired`, or the account's state.
+            TooMany: more for this identity than a minute may have.
+        """
+        self._check_key(public_key)
+        seal = await self._seals.find(instance, row)
+        if seal is None:
+            raise NotFound("This row was never sealed by this service.", code="seal_unknown")
+        expires_at = seal.sealed_at + self._policy.seal_max_age
+        if expires_at <= self._clock.now():
+            raise Forbidden(
+                "The seal of this row is too old; the person has to come with a token.",
+                code="seal_expired",
+            )
+        self._check_rate(seal)
+        account = await self._account(seal.identity, seal.realm)
+        now = self._clock.now()
+        grant = grants.grant_sealed(
+            account,
+            command=seal.command(self._policy.session_program, verb),
+            now=now,
+            until=min(now + self._policy.sealed_lifetime, expires_at),
+            source_addresses=self._policy.sealed_source_addresses,
+        )
+        subject = _sealed_subject(seal, account, verb, request_id)
+        return await self._sign(grant, account, public_key, subject)
+
+    async def _account(self, identity: Identity, realm: str | None) -> grants.Account:
+        return await self._accounts.account(identity, self._policy.realm(realm))
+
+    def _check_key(self, line: str) -> None:
+        try:
+            keys.accept(line, types=self._policy.key_types)
+        except keys.KeyRefusedError as error:
+            raise key_refused(str(error)) from error
+
+    def _check_rate(self, seal: Seal) -> None:
+        wait = self._throttle.take(seal.identity, self._clock.monotonic())
+        if wait:
+            # An alarm: no ordinary day looks like this, a stolen service credential does.
+            log.warning(
+                "sealed_rate_alarm", instance=seal.instance, row=str(seal.row), realm=seal.realm
+            )
+            raise TooMany(
+                "Too many certificates without a token for this person.",
+                code="sealed_rate",
+                retry_after=math.ceil(wait),
+            )
+
+    async def _sign(
+        self,
+        grant: grants.Grant,
+        account: grants.Account,
+        public_key: str,
+        subject: wire.Subject,
+    ) -> Issued:
+        key_id = grants.key_id(
+            iss=subject.iss,
+            sub=subject.sub,
+            cid=subject.client_id,
+            jti=subject.token,
+            via=subject.instance,
+            row=subject.row,
+            verb=subject.verb,
+        )
+        signed = await self._signer.sign(
+            grant, public_key=public_key.strip(), key_id=key_id, subject=subject
+        )
+        return Issued(signed.certificate, signed.serial, key_id, grant, account)
+
+
+def _subject(
+    principal: Principal,
+    account: grants.Account,
+    profile: str,
+    *,
+    request_id: str,
+    instance: str = "",
+) -> wire.Subject:
+    return wire.Subject(
+        iss=principal.identity.iss,
+        sub=principal.identity.sub,
+        account=account.account,
+        realm=account.realm,
+        profile=profile,
+        client_id=principal.client_id,
+        actor=principal.actor,
+        token=grants.token_fingerprint(principal),
+        instance=instance,
+        request_id=request_id,
+    )
+
+
+def _sealed_subject(
+    seal: Seal, account: grants.Account, verb: Verb, request_id: str
+) -> wire.Subject:
+    return wire.Subject(
+        iss=seal.identity.iss,
+        sub=seal.identity.sub,
+        account=account.account,
+        realm=account.realm,
+        profile="sealed",
+        client_id=seal.client_id,
+        token=seal.token,
+        instance=seal.instance,
+        row=str(seal.row),
+        verb=verb,
+        request_id=request_id,
+    )

@@ -1,0 +1,1 @@
+"""The keys under which the ledger keeps personal fields."""

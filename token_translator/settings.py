@@ -1,0 +1,90 @@
+"""What an administrator sets for the token translator's HTTP service."""
+
+import re
+from typing import Annotated
+
+import msgspec
+
+from headgate.oidc import IssuerSettings
+from headgate.peers import PeerSettings
+from headgate.service import ListenSettings
+from headgate.settings import Section
+from token_translator.grants import EVERYBODY, REALM, Rule
+from token_translator.keys import ALL_TYPES, DEFAULT_TYPES
+from token_translator.seals import PROGRAM
+
+Seconds = Annotated[float, msgspec.Meta(gt=0, le=60)]
+
+
+class RegistrySettings(Section, frozen=True):
+    """The account_importer: its URL as it knows itself, and how long it may take, in seconds."""
+
+    url: str
+    timeout: Seconds = 2.0
+
+
+class SignerAddress(Section, frozen=True):
+    """The signer's socket, and how long it may take, in seconds."""
+
+    socket: str
+    timeout: Seconds = 5.0
+
+
+class PeerIdentity(Section, frozen=True):
+    """Who we are to other services: a name, and the file of our Ed25519 key (PEM, 0600)."""
+
+    instance: str
+    key_file: str
+
+
+class DelegationSettings(Section, frozen=True):
+    """What services may do without a token; times in seconds.
+
+    A seal is good for `max_age`, a certificate for `lifetime`. An identity for which more than
+    `per_minute` are asked is refused, and that is an alarm in the log.
+    """
+
+    max_age: Annotated[int, msgspec.Meta(ge=60)] = 30 * 86400
+    lifetime: Annotated[int, msgspec.Meta(ge=30, le=300)] = 300
+    per_minute: Annotated[int, msgspec.Meta(ge=1)] = 120
+    source_addresses: tuple[str, ...] = ()
+
+
+class Settings(Section, frozen=True):
+    """The service's TOML.
+
+    `url` is this service's own, as peers call it; `audience` is what users' tokens must be for;
+    `realms` are the user bases it serves, the first where a request names none; `database` is a
+    SQLAlchemy URL with an async driver; `session_program` is where login nodes have it.
+    """
+
+    url: str
+    audience: str
+    realms: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
+    database: str
+    session_program: str
+    issuers: Annotated[tuple[IssuerSettings, ...], msgspec.Meta(min_length=1)]
+    identity: PeerIdentity
+    registry: RegistrySettings
+    signer: SignerAddress
+    peers: tuple[PeerSettings, ...] = ()
+    rules: tuple[Rule, ...] = (EVERYBODY,)
+    key_types: frozenset[str] = frozenset(DEFAULT_TYPES)
+    delegation: DelegationSettings = DelegationSettings()
+    listen: ListenSettings = ListenSettings()
+    log_level: str = "info"
+
+    def __post_init__(self) -> None:
+        """Refuse what could only fail later.
+
+        Raises:
+            ValueError: naming the key.
+        """
+        for realm in self.realms:
+            if not re.fullmatch(REALM, realm):
+                raise ValueError(f"realms: {realm!r} is not a realm's name")
+        if not PROGRAM.fullmatch(self.session_program):
+            raise ValueError("session_program: not an absolute path of plain characters")
+        unknown = self.key_types - set(ALL_TYPES)
+        if unknown:
+            raise ValueError(f"key_types: {min(unknown)!r} is not one of {', '.join(ALL_TYPES)}")

@@ -1,0 +1,142 @@
+"""What the signer never goes beyond, whoever asks: held against a captured HTTP process."""
+
+import ipaddress
+import os
+from datetime import datetime, timedelta
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from headgate.settings import Section, load
+from token_translator.grants import KEY_ID, PRINCIPAL, Extension, Grant
+from token_translator.keys import DEFAULT_TYPES
+from token_translator.seals import ONLY, PROGRAM
+from token_translator.signer.files import require_unwritable
+
+SLACK = timedelta(seconds=5)
+"""Between the asking process's look at the clock and ours."""
+MAX_BACKDATE = timedelta(seconds=120)
+MAX_PRINCIPALS = 4
+
+Seconds = Annotated[int, msgspec.Meta(ge=1, le=30 * 86400)]
+
+
+class CeilingError(Exception):
+    """A grant that goes beyond a ceiling; the message says which."""
+
+
+class Ceilings(Section, frozen=True):
+    """A root-owned file. `principals` are shell patterns, each below `hg:`; lifetimes in seconds.
+
+    A certificate has a force-command of `session_programs` (then no extension at all), with
+    `--only …` after it for at most `max_sealed_lifetime`; or none, if `logins` says so.
+    """
+
+    session_programs: tuple[str, ...] = ()
+    logins: bool = True
+    principals: tuple[str, ...] = ("hg:*",)
+    extensions: frozenset[Extension] = frozenset({"permit-pty"})
+    key_types: frozenset[str] = frozenset(DEFAULT_TYPES)
+    max_lifetime: Seconds = 12 * 3600
+    max_sealed_lifetime: Seconds = 300
+    per_minute: Annotated[int, msgspec.Meta(ge=1)] = 600
+
+    def __post_init__(self) -> None:
+        """Refuse words that would allow nothing, or more than they seem to.
+
+        Raises:
+            ValueError: naming the word.
+        """
+        for program in self.session_programs:
+            if not PROGRAM.fullmatch(program):
+                raise ValueError(f"session_programs: {program!r} is not an absolute path")
+        for pattern in self.principals:
+            if not pattern.startswith("hg:"):
+                raise ValueError(f"principals: {pattern!r} does not begin with hg:")
+
+
+def read_ceilings(path: Path, *, embedded: bool) -> Ceilings:
+    """The ceilings of a file that the asking process cannot have written.
+
+    It and the directories above it belong to root. On the embedded site, where one uid runs
+    everything and nothing can be kept from it, they may belong to that uid.
+
+    Raises:
+        SettingsError: it is somebody else's, open to others, or not a ceilings file.
+    """
+    owners = {0, os.geteuid()} if embedded else {0}
+    require_unwritable(path, frozenset(owners))
+    return load(path, Ceilings)
+
+
+def check(ceilings: Ceilings, grant: Grant, key_id: str, *, now: datetime) -> None:
+    """Return if the grant is within the ceilings.
+
+    Raises:
+        CeilingError: the first thing that is not.
+    """
+    _check_principals(ceilings, grant)
+    _check_command(ceilings, grant)
+    sealed = " --only " in grant.force_command
+    _check_times(grant, ceilings.max_sealed_lifetime if sealed else ceilings.max_lifetime, now)
+    if not KEY_ID.fullmatch(key_id):
+        raise CeilingError("the key-id is not an audit string")
+    for network in grant.source_addresses:
+        try:
+            ipaddress.ip_network(network)
+        except ValueError as error:
+            raise CeilingError("a source address is not a network") from error
+
+
+def _check_principals(ceilings: Ceilings, grant: Grant) -> None:
+    # None at all would be "anybody" to some releases of sshd.
+    if not 1 <= len(grant.principals) <= MAX_PRINCIPALS:
+        raise CeilingError(f"{len(grant.principals)} principals")
+    for principal in grant.principals:
+        allowed = any(fnmatchcase(principal, pattern) for pattern in ceilings.principals)
+        if not PRINCIPAL.fullmatch(principal) or not allowed or principal.endswith(":root"):
+            raise CeilingError("a principal that is not allowed here")
+
+
+def _check_command(ceilings: Ceilings, grant: Grant) -> None:
+    program, only, rest = grant.force_command.partition(" --only ")
+    if not grant.force_command:
+        if not ceilings.logins:
+            raise CeilingError("a certificate without force-command")
+        if not set(grant.extensions) <= ceilings.extensions:
+            raise CeilingError("an extension that is not allowed here")
+        return
+    if program not in ceilings.session_programs or (only and not ONLY.fullmatch(rest)):
+        raise CeilingError("a force-command that is not allowed here")
+    if grant.extensions:
+        raise CeilingError("an extension beside a force-command")
+
+
+def _check_times(grant: Grant, most: int, now: datetime) -> None:
+    if grant.valid_before <= now:
+        raise CeilingError("a certificate that has expired already")
+    if grant.valid_before > now + timedelta(seconds=most) + SLACK:
+        raise CeilingError(f"a lifetime of more than {most} s")
+    if not now - MAX_BACKDATE <= grant.valid_after <= now + SLACK:
+        raise CeilingError("a validity that does not begin about now")
+
+
+class Rate:
+    """At most so many requests a minute, in a steady flow with a burst of one minute's worth."""
+
+    def __init__(self, per_minute: int, *, now: float) -> None:
+        self._per_second = per_minute / 60
+        self._most = float(per_minute)
+        self._left = self._most
+        self._at = now
+
+    def take(self, now: float) -> bool:
+        """Whether one more is within the rate; `now` in monotonic seconds."""
+        self._left = min(self._most, self._left + (now - self._at) * self._per_second)
+        self._at = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True

@@ -1,0 +1,128 @@
+"""Talking to the signer: one kept connection, many requests on it, each with a deadline."""
+
+import asyncio
+import contextlib
+from itertools import count
+
+import msgspec
+import structlog
+
+from headgate.problems import Fault, Forbidden, Invalid, Problem, TooMany, Unavailable
+from token_translator import wire
+from token_translator.grants import Grant
+
+log = structlog.get_logger(__name__)
+
+
+class SignerClient:
+    """Sends requests over the unix socket at `path`; connects when first needed, and again."""
+
+    def __init__(self, *, path: str, timeout: float) -> None:
+        self._path = path
+        self._timeout = timeout
+        self._ids = count(1)
+        self._waiting: dict[int, asyncio.Future[wire.Answer]] = {}
+        self._connecting = asyncio.Lock()
+        self._writer: asyncio.StreamWriter | None = None
+        self._reading: asyncio.Task[None] | None = None
+
+    async def sign(
+        self, grant: Grant, *, public_key: str, key_id: str, subject: wire.Subject
+    ) -> wire.Signed:
+        """A certificate for a key.
+
+        Raises:
+            Invalid: the key is refused. Forbidden: beyond the signer's ceilings.
+            TooMany: beyond its rate. Unavailable: it is away, late, or cannot record.
+        """
+        request = wire.Sign(next(self._ids), grant, public_key, key_id, subject)
+        answer = await self._ask(request)
+        if isinstance(answer, wire.Signed):
+            return answer
+        raise _problem(answer)
+
+    async def authorities(self) -> wire.Authorities:
+        """The authorities' public keys; raises `Unavailable` if the signer is away."""
+        answer = await self._ask(wire.Show(next(self._ids)))
+        if isinstance(answer, wire.Authorities):
+            return answer
+        raise _problem(answer)
+
+    async def ready(self) -> str:
+        """A readiness check: whether the signer answers."""
+        try:
+            await self.authorities()
+        except Unavailable as problem:
+            return problem.detail
+        return ""
+
+    async def close(self) -> None:
+        """Close the connection; what waits is told that the signer is away."""
+        if self._writer is not None:
+            self._writer.close()
+        if self._reading is not None:
+            await self._reading
+
+    async def _ask(self, request: wire.Request) -> wire.Answer:
+        future: asyncio.Future[wire.Answer] = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(self._timeout):
+                writer = await self._connected()
+                self._waiting[request.id] = future
+                writer.write(wire.frame(request))
+                await writer.drain()
+                return await future
+        except (OSError, TimeoutError) as error:
+            raise _away() from error
+        finally:
+            self._waiting.pop(request.id, None)
+
+    async def _connected(self) -> asyncio.StreamWriter:
+        async with self._connecting:
+            if self._writer is None or self._writer.is_closing():
+                reader, self._writer = await asyncio.open_unix_connection(self._path)
+                self._reading = asyncio.create_task(self._read(reader, self._writer))
+            return self._writer
+
+    async def _read(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        decoder = msgspec.json.Decoder(wire.Answer)
+        try:
+            while (body := await wire.read_frame(reader)) is not None:
+                answer = decoder.decode(body)
+                future = self._waiting.get(answer.id)
+                if future is not None and not future.done():
+                    future.set_result(answer)
+        except (wire.FrameError, msgspec.MsgspecError, ConnectionError) as error:
+            log.warning("signer_connection_ended", error=str(error))
+        finally:
+            writer.close()
+            for future in self._waiting.values():
+                if not future.done():
+                    future.set_exception(ConnectionResetError("the signer closed the connection"))
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
+
+
+def _problem(answer: wire.Answer) -> Problem:
+    if not isinstance(answer, wire.Refused):
+        return _away()
+    match answer.code:
+        case "key_refused":
+            return key_refused(answer.detail)
+        case "ceiling":
+            return Forbidden(
+                f"The signer of this site does not allow this: {answer.detail}.", code="ceiling"
+            )
+        case "rate":
+            return TooMany(answer.detail, retry_after=10)
+        case _:
+            return _away()
+
+
+def key_refused(detail: str) -> Invalid:
+    """The problem of a public key that gets no certificate."""
+    return Invalid(detail, code="key_refused", faults=[Fault("/public_key", detail)])
+
+
+def _away() -> Unavailable:
+    return Unavailable("The signer cannot be reached.", code="signer_away", retry_after=1)

@@ -1,0 +1,126 @@
+"""Seals in the database; seals that come together are committed together."""
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    MetaData,
+    Row,
+    String,
+    Table,
+    Uuid,
+    insert,
+    select,
+    tuple_,
+)
+from sqlalchemy.exc import IntegrityError, OperationalError
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from headgate.identity import Identity
+from headgate.problems import Unavailable
+from token_translator.database import READ_ONLY
+from token_translator.group_commit import GroupCommit
+from token_translator.seals import Seal, settle
+
+METADATA = MetaData()
+SEALS = Table(
+    "seals",
+    METADATA,
+    Column("instance", String(128), primary_key=True),
+    Column("row", Uuid, primary_key=True),
+    Column("digest", String(64), nullable=False),
+    Column("iss", String(1024), nullable=False),
+    Column("sub", String(255), nullable=False),
+    Column("realm", String(63), nullable=False),
+    Column("client_id", String(255), nullable=False),
+    Column("token", String(16), nullable=False),
+    Column("sealed_at", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+
+class DatabaseSeals:
+    """`SealStore` on a database."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._engine = engine
+        self._reader = engine.execution_options(**READ_ONLY)
+        self._group = GroupCommit[Seal, bool](self._commit)
+
+    async def add(self, seal: Seal) -> bool:
+        """True if it is new, False if the same was there; raises `seal_conflict` otherwise."""
+        return await self._group.submit(seal)
+
+    async def find(self, instance: str, row: UUID) -> Seal | None:
+        """The seal of a service's row, if there is one."""
+        wanted = select(SEALS).where(SEALS.c.instance == instance, SEALS.c.row == row)
+        try:
+            async with self._reader.connect() as connection:
+                found = (await connection.execute(wanted)).first()
+        except OperationalError as error:
+            raise Unavailable("The seals cannot be read.", retry_after=1) from error
+        return None if found is None else _seal(found)
+
+    async def ready(self) -> str:
+        """A readiness check: whether the database answers."""
+        try:
+            async with self._reader.connect() as connection:
+                await connection.execute(select(SEALS.c.row).limit(1))
+        except OperationalError as error:
+            return f"the database does not answer: {error.orig}"
+        return ""
+
+    async def close(self) -> None:
+        """Finish what is being written and close the database."""
+        await self._group.close()
+        await self._engine.dispose()
+
+    async def _commit(self, seals: Sequence[Seal]) -> Sequence[bool | Exception]:
+        keys = [(seal.instance, seal.row) for seal in seals]
+        wanted = select(SEALS).where(tuple_(SEALS.c.instance, SEALS.c.row).in_(keys))
+        try:
+            async with self._engine.begin() as connection:
+                known = [_seal(row) for row in await connection.execute(wanted)]
+                outcomes = settle(seals, known)
+                new = (
+                    seal for seal, outcome in zip(seals, outcomes, strict=True) if outcome is True
+                )
+                rows = list(_rows(new))
+                if rows:
+                    await connection.execute(insert(SEALS), rows)
+        except (OperationalError, IntegrityError) as error:
+            # The latter: another replica sealed one of these rows just now; next time we see it.
+            raise Unavailable("The seal could not be stored.", retry_after=1) from error
+        return outcomes
+
+
+def _rows(seals: Iterable[Seal]) -> Iterable[dict[str, Any]]:
+    for seal in seals:
+        yield {
+            "instance": seal.instance,
+            "row": seal.row,
+            "digest": seal.digest,
+            "iss": seal.identity.iss,
+            "sub": seal.identity.sub,
+            "realm": seal.realm,
+            "client_id": seal.client_id,
+            "token": seal.token,
+            "sealed_at": int(seal.sealed_at.timestamp()),
+        }
+
+
+def _seal(row: Row[Any]) -> Seal:
+    return Seal(
+        instance=row.instance,
+        row=row.row,
+        digest=row.digest,
+        identity=Identity(row.iss, row.sub),
+        realm=row.realm,
+        client_id=row.client_id,
+        token=row.token,
+        sealed_at=datetime.fromtimestamp(row.sealed_at, UTC),
+    )

@@ -29,6 +29,7 @@ from testbed import suite
 from testbed.components import Component, Status
 from testbed.control import Add, Control, Down, Show, Signal, Start, Stop, Wait, answering
 from testbed.issuer.client import IssuerControl
+from testbed.services import prepare
 from testbed.supervisor import Supervisor, lifeline
 from testbed.venv import ensure_venv, repository
 from testbed.waiting import until
@@ -215,7 +216,7 @@ async def embedded(*, quick: bool = False) -> AsyncIterator[EmbeddedSite]:
     try:
         user, command = await _whom(root)
         services = _services(files, user, command, quick=quick)
-        components = suite.prepare(services)
+        components = prepare(services)
         if os.geteuid() == 0:
             await _give(root, user)
         process = await asyncio.create_subprocess_exec(

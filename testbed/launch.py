@@ -20,6 +20,7 @@ from testbed.namespace import WITH_PRIVATE_TMP, command
 from testbed.passwd import join, private_etc
 from testbed.processes import PATH
 from testbed.requirements import require_machine
+from testbed.services import prepare, users
 from testbed.site import Addresses, Site
 from testbed.venv import ensure_venv, repository
 from testbed.waiting import until
@@ -142,7 +143,7 @@ async def _prepare(
     )
     chosen = (
         component
-        for component in suite.prepare(services)
+        for component in prepare(services)
         if component.name.split("-")[0] in options.services
     )
     return Site(folder, addresses), (*plain, *chosen)
@@ -176,7 +177,7 @@ def _suite(
 
 
 def _system_users() -> tuple[str, ...]:
-    return (*slurm.users(), *login.users(), *registry.users(), *suite.users())
+    return (*slurm.users(), *login.users(), *registry.users(), *users())
 
 
 async def _spawn(

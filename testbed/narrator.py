@@ -108,8 +108,8 @@ async def settled(ask: Callable[[], Awaitable[Completed]], expect: str) -> None:
     """
     try:
         async with asyncio.timeout(_SETTLE_SECONDS):
-            while not re.search(expect, (await ask()).stdout.decode(errors="replace")):
-                await asyncio.sleep(_LOOK_AGAIN_SECONDS)  # noqa: ASYNC110 - nobody sets an event
+            while not re.search(expect, (await ask()).stdout.decode(errors="replace")):  # noqa: ASYNC110 - nobody sets an event
+                await asyncio.sleep(_LOOK_AGAIN_SECONDS)
     except TimeoutError as error:
         raise StoryError(f"{expect!r} did not come true") from error
 

@@ -1,4 +1,4 @@
-"""The suite's own services at a test site: their keys, settings and processes, as data."""
+"""The suite at a test site: where its services are, their keys, and what each is told."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,8 +9,6 @@ import tomli_w
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from joserfc import jwk
-
-from testbed.components import Accepts, Answers, Component, Ends
 
 CLI_CLIENT = "headgate-cli"
 _IMPORTER_CLIENT = "account-importer"
@@ -118,87 +116,8 @@ class Suite:
         )
 
 
-def users() -> tuple[str, ...]:
-    """The system accounts that the services run as."""
-    return (ISSUER, SIGNER, TOKENS, ACCOUNTS, GATEWAY, INFO, PROBE)
-
-
-def prepare(suite: Suite) -> tuple[Component, ...]:
-    """Write keys and settings of all services; the components that run them."""
-    for service in users():
-        suite.files.make(f"var/{service}", owner=service, mode=0o700)
-    suite.files.make("var/signer", owner=SIGNER)
-    tokens_key = _peer_key(suite, TOKENS)
-    gateway_key = _peer_key(suite, GATEWAY)
-    _issuer(suite)
-    _signer(suite)
-    _tokens(suite, gateway_key)
-    _accounts(suite, [(TOKENS, tokens_key), (GATEWAY, gateway_key)])
-    _gateway(suite)
-    _info(suite)
-    _probe(suite)
-    return _components(suite)
-
-
-def _components(suite: Suite) -> tuple[Component, ...]:
-    def user(service: str) -> str:
-        return service if suite.separate else ""
-
-    def step(name: str, argv: Sequence[str], service: str, after: Sequence[str] = ()) -> Component:
-        return Component(
-            name=name, argv=tuple(argv), ready=Ends(), user=user(service), after=tuple(after)
-        )
-
-    def port(url: str) -> int:
-        return int(url.rstrip("/").rsplit(":", 1)[1])
-
-    python = (str(suite.python), "-P", "-m")
-    addresses = suite.addresses
-    config = ("--config", str(suite.settings(SIGNER)))
-    tokens_config = ("--config", str(suite.settings(TOKENS)))
-    return (
-        Component(
-            name="issuer",
-            argv=(*python, "testbed.issuer", "serve", "--config", str(suite.settings(ISSUER))),
-            ready=Answers(port(addresses.issuer), "/.well-known/openid-configuration"),
-            user=user(ISSUER),
-        ),
-        step("signer-init", (*python, "token_translator.signer", "init", *config), SIGNER),
-        Component(
-            name="signer",
-            argv=(*python, "token_translator.signer", "serve", *config),
-            ready=Accepts(str(suite.files.path("var/signer/socket"))),
-            user=user(SIGNER),
-            after=("signer-init",),
-        ),
-        step("tokens-migrate", (*python, "token_translator", "migrate", *tokens_config), TOKENS),
-        Component(
-            name="tokens",
-            argv=(*python, "token_translator", "serve", *tokens_config),
-            ready=Answers(port(addresses.tokens), "/livez"),
-            user=user(TOKENS),
-            after=("signer", "tokens-migrate"),
-        ),
-        step("accounts-migrate", suite.command("account_importer", ACCOUNTS, "migrate"), ACCOUNTS),
-        Component(
-            name="accounts",
-            argv=suite.command("account_importer", ACCOUNTS, "serve"),
-            ready=Answers(port(addresses.accounts), "/livez"),
-            user=user(ACCOUNTS),
-            after=("accounts-migrate", "issuer"),
-        ),
-        step("gateway-migrate", suite.command("gateway", GATEWAY, "migrate"), GATEWAY),
-        Component(
-            name="gateway",
-            argv=suite.command("gateway", GATEWAY, "serve"),
-            ready=Answers(port(addresses.gateway), "/livez"),
-            user=user(GATEWAY),
-            after=("gateway-migrate",),
-        ),
-    )
-
-
-def _issuer(suite: Suite) -> None:
+def issuer(suite: Suite) -> None:
+    """The issuer: people, clients."""
     addresses = suite.addresses
     everything = ["openid", "profile", "email", "offline_access"]
     device = "urn:ietf:params:oauth:grant-type:device_code"
@@ -227,7 +146,8 @@ def _issuer(suite: Suite) -> None:
     )
 
 
-def _signer(suite: Suite) -> None:
+def signer(suite: Suite) -> None:
+    """The signer and its ceilings."""
     files = suite.files
     home = files.path("var", SIGNER)
     ceilings = {"session_programs": [str(suite.session_program)]}
@@ -252,7 +172,8 @@ def _signer(suite: Suite) -> None:
     )
 
 
-def _tokens(suite: Suite, gateway_key: Mapping[str, Any]) -> None:
+def tokens(suite: Suite, gateway_key: Mapping[str, Any]) -> None:
+    """The translator."""
     files, addresses = suite.files, suite.addresses
     _write(
         suite,
@@ -281,7 +202,8 @@ def _tokens(suite: Suite, gateway_key: Mapping[str, Any]) -> None:
     )
 
 
-def _accounts(suite: Suite, peers: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+def accounts(suite: Suite, peers: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+    """The importer, its secret and the policy of `apply`."""
     files, addresses = suite.files, suite.addresses
     secret = files.write(f"conf/{ACCOUNTS}.secret", _IMPORTER_SECRET, owner=ACCOUNTS, mode=0o600)
     mode: dict[str, Any]
@@ -322,7 +244,8 @@ def _accounts(suite: Suite, peers: Sequence[tuple[str, Mapping[str, Any]]]) -> N
     )
 
 
-def _gateway(suite: Suite) -> None:
+def gateway(suite: Suite) -> None:
+    """The gateway."""
     addresses = suite.addresses
     _write(
         suite,
@@ -348,7 +271,8 @@ def _gateway(suite: Suite) -> None:
     )
 
 
-def _info(suite: Suite) -> None:
+def info(suite: Suite) -> None:
+    """The information provider."""
     _write(
         suite,
         INFO,
@@ -364,7 +288,8 @@ def _info(suite: Suite) -> None:
     )
 
 
-def _probe(suite: Suite) -> None:
+def probe(suite: Suite) -> None:
+    """The probe."""
     addresses = suite.addresses
     services = {"gateway": addresses.gateway, "tokens": addresses.tokens}
     _write(
@@ -385,7 +310,7 @@ def _cluster_read(suite: Suite) -> dict[str, Any]:
     return {"conf": suite.cluster["slurm_conf"]}
 
 
-def _peer_key(suite: Suite, service: str) -> dict[str, Any]:
+def peer_key(suite: Suite, service: str) -> dict[str, Any]:
     """A service's own key in its file; the public half as a JWK."""
     key = Ed25519PrivateKey.generate()
     private = key.private_bytes(

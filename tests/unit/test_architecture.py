@@ -72,7 +72,6 @@ def requires(extra: str) -> frozenset[str]:
     document = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     wishes = list(document["project"]["dependencies"])
     wishes += document["project"]["optional-dependencies"][extra] if extra else []
-    wishes += document["dependency-groups"]["testbed"] if extra == "demo" else []
     found: set[str] = set()
     for wish in wishes:
         if of_ours := re.match(r"headgate\[(.*)\]", wish):

@@ -66,8 +66,9 @@ class Narrator:
         Raises:
             StoryError: it ended otherwise, or said something else.
         """
+        typed = argv[2] if argv[:2] == ["sh", "-c"] and not shown else shlex.join(shown or argv)
         grep = f" | grep -E {shlex.quote(only)}" if only else ""
-        self.say(f"{prompt} {shlex.join(shown or argv)}{grep}")
+        self.say(f"{prompt} {typed}{grep}")
         process = await asyncio.create_subprocess_exec(
             *argv,
             stdin=asyncio.subprocess.DEVNULL,

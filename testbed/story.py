@@ -89,15 +89,22 @@ async def _get_an_account(stage: Stage) -> None:
 
 async def _submit(stage: Stage) -> None:
     narrator = stage.narrator
-    narrator.title("Alice runs a job with a GPU, holding nothing but her token")
-    image = ["--image", IMAGE] if stage.ssh is not None else []
-    command = 'echo "$(id -un), uid $(id -u), GPU $CUDA_VISIBLE_DEVICES"'
-    if image:
-        command += "; ls -l /bin/ls"
-    expect = r"alice, uid 2\d{4}, GPU \d$" if image else r"uid \d+, GPU \d$"
-    submit = ["headgate", "job", "submit", *image, "--gpus", "1", "--time", "5m", "--wait"]
-    await narrator.run([*submit, "--", "sh", "-c", command], expect=expect)
-    await narrator.run([*submit[:3], "--wait", "--", "sh", "-c", "exit 7"], status=7)
+    narrator.title("She submits a container job over REST with nothing but her token")
+    (stage.home / "job.json").write_text(_job(stage), encoding="utf-8")
+    await narrator.run(["cat", "job.json"])
+    post = f'curl -s -H "Authorization: Bearer $TOKEN" -d @job.json {stage.gateway}/v1/jobs'
+    pretty = "python3 -m json.tool"
+    token = {"TOKEN": _token(stage.home)}
+    answer = await narrator.run(["sh", "-c", f"{post} | {pretty}"], env=token, expect='"new"')
+    row = str(json.loads(answer)["id"])
+    show = ["headgate", "job", "show", row]
+    await settled(lambda: narrator.quietly(show), r"state +completed\s")
+    get = f'curl -s -H "Authorization: Bearer $TOKEN" {stage.gateway}/v1/jobs/{row}/stdout'
+    printed = r"uid=2\d{4}\(alice\).*\nGPU \d$" if stage.ssh is not None else r"GPU \d$"
+    await narrator.run(["sh", "-c", get], env=token, expect=printed)
+    narrator.title("The same from a terminal; the exit code is the payload's")
+    submit = ["headgate", "job", "submit", *_image(stage), "--gpus", "1", "--time", "5m", "--wait"]
+    await narrator.run([*submit, "--", "sh", "-c", "hostname; exit 7"], status=7)
     await narrator.run(["headgate", "job", "list"], expect="completed")
     if stage.ssh is not None:
         fields = "JobID%5,User,State,ExitCode,AllocTRES%60"
@@ -105,6 +112,22 @@ async def _submit(stage: Stage) -> None:
         inside = await stage.inside(sacct)
         await settled(lambda: narrator.quietly(inside), "FAILED +7:0")
         await stage.on_site(*sacct, expect=r"alice +COMPLETED .*gres/gpu=1,")
+
+
+def _job(stage: Stage) -> str:
+    container = f'  "container": {{"image": "{IMAGE}"}},\n' if stage.ssh is not None else ""
+    return f"""{{
+  "executable": "/bin/sh",
+  "arguments": ["-c", "id; echo GPU $CUDA_VISIBLE_DEVICES"],
+{container}  "resources": {{"gpu_cores_per_process": 1}},
+  "attributes": {{"duration": 300}}
+}}
+"""
+
+
+def _image(stage: Stage) -> list[str]:
+    """Where there are containers: on a real site."""
+    return ["--image", IMAGE] if stage.ssh is not None else []
 
 
 async def _cancel(stage: Stage) -> None:
@@ -130,18 +153,13 @@ async def _ssh(stage: Stage, port: int, known_hosts: str) -> None:
     narrator = stage.narrator
     narrator.title("Her token becomes an SSH certificate; a stock ssh logs in with it")
     await narrator.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", "key"])
-    token = json.loads(_login_file(stage.home).read_text(encoding="utf-8"))["access_token"]
-    public = (stage.home / "key.pub").read_text(encoding="ascii").strip()
     url = f"{stage.token_translator}/v1/certificates"
-    headers = {"Authorization": f"Bearer {token}"}
-    body = {"public_key": public}
-    async with (
-        aiohttp.ClientSession() as session,
-        session.post(url, json=body, headers=headers) as answer,
-    ):
-        certificate = (await answer.json())["certificate"]
-    (stage.home / "key-cert.pub").write_text(certificate + "\n", encoding="ascii")
-    narrator.say(f"$ curl -d '{{\"public_key\": …}}' -H 'Authorization: Bearer …' {url}")
+    take = "import json, sys; print(json.load(sys.stdin)['certificate'])"
+    command = (
+        """curl -s -H "Authorization: Bearer $TOKEN" -d '{"public_key": "'"$(cat key.pub)"'"}' """
+        f'{url} | python3 -c "{take}" > key-cert.pub'
+    )
+    await narrator.run(["sh", "-c", command], env={"TOKEN": _token(stage.home)})
     await narrator.run(["ssh-keygen", "-L", "-f", "key-cert.pub"], expect="hg:testbed:alice")
     options = ["-p", str(port), "-i", "key", "-o", f"UserKnownHostsFile={known_hosts}"]
     ssh = ["ssh", "-F", "none", "-o", "BatchMode=yes", *options]
@@ -165,7 +183,7 @@ async def _publish(stage: Stage) -> None:
     await narrator.run(["headgate", "job", "cancel", row])
 
 
-def _login_file(home: Path) -> Path:
-    """The one saved login below a home directory."""
+def _token(home: Path) -> str:
+    """The access token of the one saved login below a home directory."""
     (found,) = home.glob(".*/**/logins/*.json")
-    return found
+    return str(json.loads(found.read_text(encoding="utf-8"))["access_token"])

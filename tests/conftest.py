@@ -1,9 +1,15 @@
-"""What every test gets: a fresh set-up of logging, whatever a command under test did to it."""
+"""What every test gets, and the real site that all who need one share."""
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 import pytest
 import structlog
+
+from testbed.launch import site as running_site
+from testbed.site import Site
+
+LocalUser = Callable[..., Awaitable[str]]
 
 
 @pytest.fixture(autouse=True)
@@ -11,3 +17,31 @@ def fresh_logging() -> Iterator[None]:
     """Undo `logs.configure` of commands under test: it writes to a stream that is theirs."""
     yield
     structlog.reset_defaults()
+
+
+@pytest.fixture(scope="session")
+async def site() -> AsyncIterator[Site]:
+    """A whole site; it fails with the reason where one cannot be (no root, no packages)."""
+    async with running_site() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def local_user(site: Site) -> LocalUser:
+    """Makes accounts by hand, at the upper end of the importer's range."""
+    uids = itertools.count(29_000)
+
+    async def make(*, shell: str = "/bin/bash") -> str:
+        uid = next(uids)
+        name = f"local{uid}"
+        argv = ("useradd", "--create-home", "--uid", str(uid), "--shell", shell, "-p", "*", name)
+        (await site.exec(argv)).checked()
+        return name
+
+    return make
+
+
+@pytest.fixture(scope="session")
+async def user(local_user: LocalUser) -> str:
+    """One account made by hand, for tests that need just anybody."""
+    return await local_user()

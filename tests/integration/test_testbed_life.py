@@ -23,7 +23,9 @@ pytestmark = pytest.mark.site
 BARE = Options(services=frozenset())
 
 OWNER = """
-import asyncio
+import asyncio, signal
+# Whoever runs the tests in the background has taken the interrupt away from us.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from headgate import logs
 from testbed.launch import Options, site
 async def own():

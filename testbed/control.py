@@ -149,6 +149,9 @@ async def answering(path: Path, handle: Callable[[Request], Awaitable[Reply]]) -
             writer.close()
             await writer.wait_closed()
 
-    server = await asyncio.start_unix_server(serve, path, limit=LINE_LIMIT)
-    path.chmod(0o600)
+    # Who sees the socket may connect to it: it gets its name when somebody listens.
+    unnamed = path.with_suffix(".new")
+    server = await asyncio.start_unix_server(serve, unnamed, limit=LINE_LIMIT)
+    unnamed.chmod(0o600)
+    unnamed.rename(path)
     return server

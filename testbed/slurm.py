@@ -149,6 +149,7 @@ def _slurmdbd_conf(folder: Folder, ports: Ports, password: str) -> str:
     return f"""\
 AuthType=auth/munge
 DbdHost={HOSTNAME}
+CommunicationParameters=NoInAddrAny
 DbdAddr=127.0.0.1
 DbdPort={ports.take("slurmdbd")}
 SlurmUser=slurm
@@ -169,6 +170,7 @@ def _slurm_conf(folder: Folder, ports: Ports, cluster: Cluster) -> str:
     return f"""\
 ClusterName={cluster.name}
 SlurmctldHost={HOSTNAME}(127.0.0.1)
+CommunicationParameters=NoInAddrAny,NoCtldInAddrAny
 SlurmctldPort={ports.take("slurmctld")}
 SlurmUser=slurm
 AuthType=auth/munge

@@ -11,7 +11,8 @@ from account_importer.directory import TargetError
 def make_home(home: Path, *, uid: int, gid: int, mode: int, skeleton: Path) -> None:
     """Make `home` from the skeleton, owned by the user; one that is there and theirs stays as is.
 
-    The folder above must be root's alone to write in, so that nobody can put a link in our way.
+    The folders above must be root's alone to write in, so that nobody can put a link in our way
+    or another folder in the place of one of them.
     A crash leaves at most a hidden folder, which the next try removes.
 
     Raises:
@@ -48,6 +49,11 @@ def _hand_over(tree: Path, uid: int, gid: int) -> None:
 
 
 def _require_safe(folder: Path) -> None:
-    status = folder.stat()
-    if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise TargetError(f"{folder} must be root's and writable by root alone")
+    real = folder.resolve()  # links above it count by where they lead
+    for place in (real, *real.parents):
+        status = place.stat()
+        writable = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        # In a sticky folder nobody can exchange what is not theirs; they can put things there.
+        sticky = status.st_mode & stat.S_ISVTX and place != real
+        if status.st_uid not in {0, os.geteuid()} or (writable and not sticky):
+            raise TargetError(f"{place} must be root's and writable by root alone")

@@ -1,7 +1,6 @@
 """From a source's user name to a unix account name, by one stated rule, or a reason why not."""
 
 import re
-import unicodedata
 from collections.abc import Collection
 
 SHAPE = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
@@ -42,17 +41,17 @@ RESERVED_PREFIXES = ("systemd-", "headgate-", "hg-", "_")
 
 
 def derive(user_name: str) -> str:
-    """The account name a user name leads to: NFKC, case-folded, `. @ +` and space become `-`.
+    """The account name a user name leads to: in lower case, `. @ +` and space become `-`.
 
-    Nothing is transliterated and nothing is cut off: what does not fit then is not made to fit,
-    for two people must never be led to one name by a guess.
+    Nothing is transliterated or normalised and nothing is cut off: what does not fit then is not
+    made to fit, for two people must never be led to one name by a guess, nor an administrator be
+    shown a name that looks like somebody else's (a ligature, a Kelvin sign, a full-width letter).
 
     Raises:
         ValueError: the result is not an account name; the message says why.
     """
-    folded = unicodedata.normalize("NFKC", user_name).casefold()
-    name = re.sub(r"[.@+ ]", "-", folded)
-    if not SHAPE.fullmatch(name):
+    name = re.sub(r"[.@+ ]", "-", user_name.lower())
+    if not user_name.isascii() or not SHAPE.fullmatch(name):
         raise ValueError("the user name does not fit a unix account name")
     return name
 

@@ -53,13 +53,21 @@ def become(owner: pwd.struct_passwd) -> None:
     os.setresuid(owner.pw_uid, owner.pw_uid, owner.pw_uid)
 
 
-def lock(path: Path) -> int:
-    """Hold an exclusive lock on a file until the process ends; the descriptor.
+def lock(policy: Path) -> int:
+    """Hold the one lock of everybody who obeys this policy until the process ends; its descriptor.
+
+    It is a file of its own beside the policy, closed to all but root: whoever can open a file can
+    lock it, and the policy may be read by everybody.
 
     Raises:
-        BusyError: somebody else holds it.
+        BusyError: somebody else holds it. SettingsError: it cannot be made.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    path = policy.with_name(f".{policy.name}.lock")
+    try:
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        descriptor = os.open(path, flags, 0o600)
+    except OSError as error:
+        raise SettingsError(f"policy: {path}: {error.strerror}") from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

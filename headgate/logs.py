@@ -24,6 +24,7 @@ def configure(level: str = "info", *, json: bool | None = None) -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.StackInfoRenderer(),
+            *(() if as_json else (_printable,)),
             structlog.processors.format_exc_info,
             renderer,
         ],
@@ -31,3 +32,16 @@ def configure(level: str = "info", *, json: bool | None = None) -> None:
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=False,
     )
+
+
+def _printable(
+    _: structlog.typing.WrappedLogger, __: str, event: structlog.typing.EventDict
+) -> structlog.typing.EventDict:
+    """What callers wrote, without what could steer a terminal (JSON escapes it by itself)."""
+    return {name: _escaped(value) for name, value in event.items()}
+
+
+def _escaped(value: object) -> object:
+    if not isinstance(value, str) or value.isprintable():
+        return value
+    return value.encode("unicode_escape").decode("ascii")

@@ -8,6 +8,9 @@ from typing import Any, ClassVar
 TYPE_BASE = "https://headgate.invalid/problems/"
 """Prefix of every problem `type`; the documentation explains each code under it."""
 
+MAX_FAULTS = 100
+"""Faults told of one body: what is wrong a hundred thousand times is not said so often."""
+
 
 @dataclass(frozen=True, slots=True)
 class Fault:
@@ -58,7 +61,8 @@ class Problem(Exception):  # noqa: N818 - the word of RFC 9457
         }
         if self.faults:
             document["errors"] = [
-                {"pointer": fault.pointer, "detail": fault.detail} for fault in self.faults
+                {"pointer": fault.pointer, "detail": fault.detail}
+                for fault in self.faults[:MAX_FAULTS]
             ]
         if request_id:
             document["request_id"] = request_id
@@ -108,6 +112,14 @@ class Conflict(Problem):
 
     status = HTTPStatus.CONFLICT
     default_code = "conflict"
+
+
+class TooSlow(Problem):
+    """The body did not come in time."""
+
+    status = HTTPStatus.REQUEST_TIMEOUT
+    default_code = "too_slow"
+    retryable = True
 
 
 class TooLarge(Problem):

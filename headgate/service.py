@@ -11,6 +11,7 @@ import structlog
 from aiohttp import web
 
 from headgate.clock import Clock
+from headgate.connections import QuietRunner
 from headgate.settings import Section, SettingsError
 from headgate.systemd import notify
 
@@ -38,7 +39,7 @@ async def listening(app: web.Application, listen: ListenSettings) -> AsyncIterat
         SettingsError: the address is not loopback and there is neither TLS nor the explicit word.
     """
     tls = _tls(listen)
-    runner = web.AppRunner(app, handle_signals=False, shutdown_timeout=DRAIN_SECONDS)
+    runner = QuietRunner(app, handle_signals=False, shutdown_timeout=DRAIN_SECONDS)
     await runner.setup()
     try:
         if listen.unix:

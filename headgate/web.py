@@ -1,5 +1,7 @@
 """The HTTP manners all services share: request ids, problems, validated bodies, health."""
 
+import asyncio
+import itertools
 import re
 import secrets
 from collections.abc import Awaitable, Callable, Hashable, Mapping
@@ -12,7 +14,16 @@ import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from headgate.problems import Fault, Internal, Invalid, Problem, TooLarge, Unauthenticated
+from headgate.problems import (
+    MAX_FAULTS,
+    Fault,
+    Internal,
+    Invalid,
+    Problem,
+    TooLarge,
+    TooSlow,
+    Unauthenticated,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -21,8 +32,17 @@ T = TypeVar("T")
 REQUEST_ID = web.RequestKey("request_id", str)
 PROBLEM_TYPE = "application/problem+json"
 MAX_BODY_BYTES = 2 * 1024 * 1024
+BODY_SECONDS = 30.0
 MAX_HEADER_BYTES = 64 * 1024
-"""Tokens of many groups are longer than aiohttp's 8 KiB; its own refusal would repeat a part."""
+"""Tokens of many groups are longer than aiohttp's 8 KiB."""
+IDLE_SECONDS = 75.0
+"""A connection without a whole request is closed after that; nginx keeps its own for 60 s."""
+CONNECTION: Mapping[str, Any] = {
+    "access_log": None,  # _request_ids writes the one line per request
+    "max_field_size": MAX_HEADER_BYTES,
+    "keepalive_timeout": IDLE_SECONDS,
+}
+"""How aiohttp shall treat connections."""
 
 Check = Callable[[], Awaitable[str]]
 """A readiness check: an empty string, or a sentence that says what is missing."""
@@ -33,10 +53,7 @@ def create_app(*, max_body_bytes: int = MAX_BODY_BYTES) -> web.Application:
     return web.Application(
         middlewares=[_request_ids, _problems],
         client_max_size=max_body_bytes,
-        handler_args={
-            "access_log": None,  # _request_ids writes the one line per request
-            "max_field_size": MAX_HEADER_BYTES,
-        },
+        handler_args=CONNECTION,
     )
 
 
@@ -144,11 +161,18 @@ async def json_body(request: web.Request, kind: type[T]) -> T:
 
     Raises:
         Invalid: not JSON, or not what the type asks for. TooLarge: over the application's limit.
+        TooSlow: it does not come within `BODY_SECONDS`.
     """
     try:
-        body = await request.read()
+        async with asyncio.timeout(BODY_SECONDS):
+            body = await request.read()
     except web.HTTPRequestEntityTooLarge as error:
         raise TooLarge("The body is larger than this interface reads.") from error
+    except TimeoutError as error:
+        raise TooSlow(f"The body did not come within {BODY_SECONDS:g} s.") from error
+    except (web.RequestPayloadError, ConnectionError):
+        # Without the cause: it repeats what was sent.
+        raise Invalid("The body is cut short or not encoded as it says.", code="body") from None
     try:
         document = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -158,14 +182,12 @@ async def json_body(request: web.Request, kind: type[T]) -> T:
 
 def convert(document: object, kind: type[T]) -> T:
     """A decoded JSON document as `kind`; raises `Invalid` with every fault in it."""
-    faults = sorted(
-        {
-            Fault(pointer, sentence)
-            for error in _validator(cast("Hashable", kind)).iter_errors(document)
-            for pointer, sentence in _explain(error)
-        },
-        key=lambda fault: fault.pointer,
+    found = (
+        Fault(pointer, sentence)
+        for error in _validator(cast("Hashable", kind)).iter_errors(document)
+        for pointer, sentence in _explain(error)
     )
+    faults = sorted(set(itertools.islice(found, MAX_FAULTS)), key=lambda fault: fault.pointer)
     if faults:
         raise Invalid(_summary(faults), code="invalid_body", faults=faults)
     try:

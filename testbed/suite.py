@@ -332,4 +332,5 @@ def _listen(url: str) -> dict[str, Any]:
 
 
 def _write(suite: Suite, service: str, settings: Mapping[str, Any]) -> None:
-    suite.files.write(f"conf/{service}.toml", tomli_w.dumps(settings), owner=service, mode=0o640)
+    # Root's, so that no service can rewrite what it, or root's `apply`, is told.
+    suite.files.write(f"conf/{service}.toml", tomli_w.dumps(settings), group=service, mode=0o640)

@@ -54,7 +54,8 @@ class SealRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Body of `POST /v1/seals`."""
 
     row: UUID
-    digest: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+    # Not `$`: in Python that also matches before a last newline.
+    digest: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
     realm: str
 
 

@@ -77,7 +77,14 @@ async def test_sealing_needs_token_and_service(site: Any) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"digest": DIGEST.upper()}, {"digest": "ab"}, {"row": "../x"}, {"row": 1}, {"extra": 1}],
+    [
+        {"digest": DIGEST.upper()},
+        {"digest": "ab"},
+        {"digest": f"{DIGEST}\n"},
+        {"row": "../x"},
+        {"row": 1},
+        {"extra": 1},
+    ],
 )
 async def test_a_seal_is_exact(site: Any, change: dict[str, Any]) -> None:
     """Rows are UUIDs, digests 64 lower-case hex digits, and there is nothing else."""

@@ -70,3 +70,20 @@ def test_a_folder_others_can_write_to_is_refused(base: Path) -> None:
     base.chmod(0o777)
     with pytest.raises(TargetError, match="root alone"):
         make(base / "alice")
+
+
+def test_a_folder_further_up_counts_too(base: Path) -> None:
+    """Whoever can exchange a folder above the homes could send root's changes elsewhere."""
+    base.parent.chmod(0o775)
+    with pytest.raises(TargetError, match="root alone"):
+        make(base / "alice")
+    base.parent.chmod(0o1777)  # sticky: what is root's stays in its place
+    make(base / "alice")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone can give folders away")
+def test_a_folder_above_that_is_somebody_elses_is_refused(base: Path) -> None:
+    """The owner of a folder can exchange what is in it."""
+    os.chown(base.parent, 12345, 12345)
+    with pytest.raises(TargetError, match="root alone"):
+        make(base / "alice")

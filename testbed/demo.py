@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import contextlib
+import signal
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -15,7 +16,7 @@ from testbed.control import ControlError
 from testbed.instances import InstanceError
 from testbed.launch import site
 from testbed.narrator import Narrator, StoryError, on_a_terminal
-from testbed.story import Stage, tell
+from testbed.story import IMAGE, Stage, tell
 
 Staged = Callable[[Path], contextlib.AbstractAsyncContextManager[Stage]]
 """A site to tell the story on, with a home directory for alice."""
@@ -36,12 +37,17 @@ def main() -> int:
     except (InstanceError, CommandError, ControlError) as error:
         sys.stderr.write(f"\ndemo: {error}\n")
         return 1
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, asyncio.CancelledError):
         return 130
     return 0
 
 
 async def _demo(staged: Staged) -> None:
+    story = asyncio.current_task()
+    if story is not None:
+        # A closed terminal and a polite kill end it as Ctrl-C does: nothing is left behind.
+        for number in (signal.SIGHUP, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, story.cancel)
     with tempfile.TemporaryDirectory(prefix="headgate-demo-") as home:
         async with staged(Path(home)) as stage:
             await tell(stage)
@@ -54,11 +60,12 @@ async def _demo(staged: Staged) -> None:
 def _invite(stage: Stage) -> None:
     """What to try while the site is up."""
     program = Path(sys.executable).parent / "headgate"
+    image = f"--image {IMAGE} " if stage.ssh is not None else ""
     stage.narrator.say(f"""
 The site stays up until Ctrl-C. In another terminal:
 
-  {program} login {stage.gateway}      # as alice, bob, carol or dave
-  {program} job submit --gpus 1 --wait -- nvidia-smi
+  {program} login {stage.gateway}      # as alice, bob or carol; dave has no account
+  {program} job submit {image}--gpus 1 --wait -- sh -c 'id; echo GPU $CUDA_VISIBLE_DEVICES'
   curl {stage.gateway}/v1
 """)
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from headgate.command import run
-from testbed.passwd import Account
+from testbed.passwd import NO_HOME, Account
 
 UNSHARE = (
     "unshare",
@@ -89,11 +89,13 @@ def entered(
             f"--regid={account.gid}",
             "--init-groups",
         )
+    # A service's account has no home to be in.
+    directory = "/" if account.home == NO_HOME else account.home
     settings = (f"{name}={value}" for name, value in env.items())
     return (
         *("nsenter", "-t", str(pid), *kinds, "--"),
         *identity,
-        *("env", "-i", "-C", account.home, *settings),
+        *("env", "-i", "-C", directory, *settings),
         *argv,
     )
 

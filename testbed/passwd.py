@@ -7,6 +7,7 @@ from pathlib import Path
 
 from headgate.command import run
 
+NO_HOME = "/nonexistent"
 PEOPLE = range(1000, 60000)
 _SYSTEM = range(999, 700, -1)
 _COPY_SECONDS = 60.0
@@ -114,7 +115,7 @@ def _accounts(etc: Path, system_users: Sequence[str]) -> None:
         if name in known:
             continue
         number = str(next(free))
-        passwd.append([name, "x", number, number, "", "/nonexistent", "/usr/sbin/nologin"])
+        passwd.append([name, "x", number, number, "", NO_HOME, "/usr/sbin/nologin"])
         group.append([name, "x", number, ""])
         shadow.append([name, "*", "20000", "", "", "", "", "", ""])
         gshadow.append([name, "!", "", ""])

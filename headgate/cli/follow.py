@@ -48,8 +48,17 @@ class Follower:
         if self._job is None:
             raise UnexpectedAnswerError(f"The gateway said nothing about the job {self._id}.")
         if not self._quiet:
+            await self._complain()
             self._say(self._job)
         return self._job
+
+    async def _complain(self) -> None:
+        """Show what the job wrote to standard error, all at once at its end."""
+        try:
+            async for chunk in self._client.stderr_chunks(self._id):
+                self._screen.complaint(chunk)
+        except HeadgateError as error:
+            self._screen.note(f"Its standard error cannot be read now ({error})")
 
     def _tell(self, job: Job) -> None:
         if not self._quiet and not job.state.final:

@@ -171,33 +171,36 @@ async def _show(run: Invocation, wish: str) -> Job:
 @job.command()
 @click.argument("id")
 @click.option("--follow", is_flag=True, help="Go on until the job has ended.")
+@click.option("--stderr", is_flag=True, help="What it wrote to standard error instead.")
 @invocation()
-def logs(run: Invocation, *, id: str, follow: bool) -> None:  # noqa: A002 - the name of the argument in the usage
+def logs(run: Invocation, *, id: str, follow: bool, stderr: bool) -> None:  # noqa: A002 - the name of the argument in the usage
     """Print what a job has written to standard output.
 
     With --json: {"job": id, "stdout": text}; bytes that are not UTF-8 are replaced.
     """
-    run.run(_logs(run, id, follow=follow))
+    run.run(_logs(run, id, follow=follow, stderr=stderr))
 
 
-async def _logs(run: Invocation, wish: str, *, follow: bool) -> None:
+async def _logs(run: Invocation, wish: str, *, follow: bool, stderr: bool) -> None:
     async with run.client() as client:
         full_id = await job_id(client, wish)
-        if follow and not run.as_json:
+        if follow and not run.as_json and not stderr:
             await _follow(run, client, full_id)
             return
         if follow:
             await client.wait(full_id)
         if run.as_json:
-            text = (await client.stdout(full_id)).decode(errors="replace")
-            run.screen.json({"job": full_id, "stdout": text})
+            whole = client.stderr if stderr else client.stdout
+            text = (await whole(full_id)).decode(errors="replace")
+            run.screen.json({"job": full_id, "stderr" if stderr else "stdout": text})
             return
         empty = True
-        async for chunk in client.stdout_chunks(full_id):
+        async for chunk in (client.stderr_chunks if stderr else client.stdout_chunks)(full_id):
             run.screen.output(chunk)
             empty = False
         if empty:
-            run.screen.note("The job has printed nothing yet.")
+            yet = "" if (await client.job(full_id)).state.final else " yet"
+            run.screen.note(f"The job has printed nothing{yet}.")
 
 
 @job.command()

@@ -37,6 +37,11 @@ class Screen:
         sys.stdout.buffer.write(chunk)
         sys.stdout.buffer.flush()
 
+    def complaint(self, chunk: bytes) -> None:
+        """A piece of what a job wrote to standard error, untouched, to ours."""
+        sys.stderr.buffer.write(chunk)
+        sys.stderr.buffer.flush()
+
     def note(self, *parts: str | Text | tuple[str, str]) -> None:
         """A sentence about what happens, on standard error."""
         self.err.print(Text.assemble(*parts), soft_wrap=not self.err.is_terminal)

@@ -203,23 +203,31 @@ class Client:
         Raises:
             HeadgateError: it is more than `limit` bytes; read it with `stdout_chunks`.
         """
-        output = bytearray()
-        async for chunk in self.stdout_chunks(job_id):
-            output += chunk
-            if len(output) > limit:
-                raise HeadgateError(
-                    f"The job has printed more than {limit} bytes; read it in chunks."
-                )
-        return bytes(output)
+        return await _whole(self.stdout_chunks(job_id), limit)
 
-    async def stdout_chunks(self, job_id: str, *, offset: int = 0) -> AsyncIterator[bytes]:
+    async def stderr(self, job_id: str, *, limit: int = OUTPUT_LIMIT_BYTES) -> bytes:
+        """What the job has written to standard error so far; otherwise as `stdout`.
+
+        Raises:
+            HeadgateError: it is more than `limit` bytes; read it with `stderr_chunks`.
+        """
+        return await _whole(self.stderr_chunks(job_id), limit)
+
+    def stdout_chunks(self, job_id: str, *, offset: int = 0) -> AsyncIterator[bytes]:
         """What the job has printed from byte `offset` to its present end, at most 1 MiB at a time.
 
         An interrupted chunk is fetched again where it began, so nothing is lost or doubled.
         """
+        return self._chunks(job_id, "stdout", offset)
+
+    def stderr_chunks(self, job_id: str, *, offset: int = 0) -> AsyncIterator[bytes]:
+        """The same of standard error."""
+        return self._chunks(job_id, "stderr", offset)
+
+    async def _chunks(self, job_id: str, file: str, offset: int) -> AsyncIterator[bytes]:
         while True:
             query = {"offset": str(offset), "limit": str(OUTPUT_PAGE_BYTES)}
-            request = Request("GET", _job_path(job_id) + "/stdout", query=query)
+            request = Request("GET", f"{_job_path(job_id)}/{file}", query=query)
             try:
                 answer = await self._send(request)
             except NotFoundError as error:
@@ -293,6 +301,15 @@ def _base_url(url: str) -> URL:
     if base.scheme not in {"http", "https"} or not base.host or base.user or base.query_string:
         raise ValueError(f"{url!r} is not the address of a gateway; it looks like https://host.")
     return base
+
+
+async def _whole(chunks: AsyncIterator[bytes], limit: int) -> bytes:
+    output = bytearray()
+    async for chunk in chunks:
+        output += chunk
+        if len(output) > limit:
+            raise HeadgateError(f"The job has printed more than {limit} bytes; read it in chunks.")
+    return bytes(output)
 
 
 def _job_path(job_id: str) -> str:

@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import contextlib
+import os
 import sys
 from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import aiohttp
 
 from gateway.clusters import Cluster, Clusters
+from gateway.inquiries import Inquiries
 from gateway.jobs import Job
 from gateway.migrations import upgrade
 from gateway.registry import Registry
@@ -37,6 +39,7 @@ from headgate.slurm.model import ClusterReader
 from headgate.web import Check
 
 SWEEP_SECONDS = 1.0
+PEER_CONNECTIONS = 64
 
 
 def main() -> None:
@@ -45,9 +48,11 @@ def main() -> None:
     parser.add_argument("--config", type=Path, default=Path("/etc/headgate/gateway.toml"))
     parser.add_argument("verb", choices=["serve", "migrate", "check-config"])
     arguments = parser.parse_args()
+    os.umask(0o077)  # the database holds what users gave their jobs
     try:
         settings = load(arguments.config, Settings)
         if arguments.verb == "check-config":
+            _signer(settings)
             for cluster in settings.clusters:
                 _connector(cluster)
             sys.stdout.write(show(settings) + "\n")
@@ -70,16 +75,17 @@ async def _serve(settings: Settings) -> None:
 async def _composed(settings: Settings) -> AsyncIterator[tuple[Api, dict[str, Check]]]:
     """Everything, wired; background work runs while the context is open."""
     clock = SystemClock()
-    signer = PeerSigner.from_file(
-        instance=settings.instance, path=Path(settings.peer_key), clock=clock
-    )
+    signer = _signer(settings)
     async with contextlib.AsyncExitStack() as stack:
-        http = await stack.enter_async_context(aiohttp.ClientSession())
+        # A service that hangs must not use up the connections to the others.
+        connector = aiohttp.TCPConnector(limit=0, limit_per_host=PEER_CONNECTIONS)
+        http = await stack.enter_async_context(aiohttp.ClientSession(connector=connector))
         store = Store(settings.database)
         stack.push_async_callback(store.close)
         registry = Registry(url=settings.registry.url, session=http, signer=signer, clock=clock)
         translator = Translator(url=settings.token_translator.url, session=http, signer=signer)
         clusters = Clusters([_cluster(cluster) for cluster in settings.clusters], clock=clock)
+        stack.push_async_callback(clusters.close)
         connectors = {cluster.name: _connector(cluster) for cluster in settings.clusters}
         pool = SessionPool(connectors=connectors, clock=clock)
         stack.push_async_callback(pool.close)
@@ -91,10 +97,15 @@ async def _composed(settings: Settings) -> AsyncIterator[tuple[Api, dict[str, Ch
         }
         trackers = {
             cluster.name: Tracker(
-                cluster=cluster, store=store, pool=pool, translator=translator, clock=clock
+                cluster=cluster,
+                store=store,
+                inquiries=Inquiries(pool, translator),
+                clock=clock,
             )
             for cluster in clusters
         }
+        for tracker in trackers.values():
+            stack.push_async_callback(tracker.close)
 
         def wake(job: Job) -> None:
             senders[job.cluster].offer(job)
@@ -166,6 +177,11 @@ def _connector(settings: ClusterSettings) -> Connector:
     if settings.local is not None and settings.ssh is None:
         return LocalConnector(settings.local)
     raise SettingsError(f"cluster {settings.name}: say one of ssh and local")
+
+
+def _signer(settings: Settings) -> PeerSigner:
+    path = Path(settings.peer_key)
+    return PeerSigner.from_file(instance=settings.instance, path=path, clock=SystemClock())
 
 
 if __name__ == "__main__":

@@ -16,6 +16,8 @@ from headgate.slurm.model import ClusterReader, ClusterUnavailable, Node, Partit
 log = structlog.get_logger(__name__)
 
 FACTS_SECONDS = 60.0
+AGAIN_SECONDS = 2.0
+PATIENCE_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,8 @@ class Cluster:
     reader: ClusterReader
     runtime: Runtime
     queues: tuple[Queue, ...] = ()
-    read_at: float | None = None
+    reading: asyncio.Task[None] | None = None
+    read_again_at: float = float("-inf")
 
     @property
     def name(self) -> str:
@@ -54,7 +57,6 @@ class Clusters:
     def __init__(self, clusters: Sequence[Cluster], *, clock: Clock) -> None:
         self._clusters: Mapping[str, Cluster] = {cluster.name: cluster for cluster in clusters}
         self._clock = clock
-        self._reading = asyncio.Lock()
 
     def __iter__(self) -> Iterator[Cluster]:
         return iter(self._clusters.values())
@@ -79,18 +81,34 @@ class Clusters:
         return self._clusters[spec.cluster]
 
     async def offers(self, cluster: Cluster) -> tuple[Queue, ...]:
-        """Its queues as last read, at most a minute ago while it answers; empty: never read."""
-        async with self._reading:
-            now = self._clock.monotonic()
-            if cluster.read_at is None or now - cluster.read_at > FACTS_SECONDS:
-                cluster.read_at = now
-                try:
-                    partitions = await cluster.reader.partitions()
-                    cluster.queues = _queues(partitions, await cluster.reader.nodes())
-                except ClusterUnavailable as error:
-                    log.warning("cluster_not_read", cluster=cluster.name, error=str(error))
-                    cluster.read_at = None if not cluster.queues else now
+        """Its queues as last read, about a minute ago while it answers; empty: not read yet.
+
+        A cluster that hangs is waited for only a moment, and only while nothing is known of it.
+        """
+        if cluster.reading is None and self._clock.monotonic() >= cluster.read_again_at:
+            cluster.reading = asyncio.create_task(self._read(cluster))
+        if cluster.reading is not None and not cluster.queues:
+            await asyncio.wait([cluster.reading], timeout=PATIENCE_SECONDS)
         return cluster.queues
+
+    async def close(self) -> None:
+        """Read no more."""
+        reading = [cluster.reading for cluster in self if cluster.reading is not None]
+        for task in reading:
+            task.cancel()
+        await asyncio.gather(*reading, return_exceptions=True)
+
+    async def _read(self, cluster: Cluster) -> None:
+        pause = AGAIN_SECONDS
+        try:
+            partitions = await cluster.reader.partitions()
+            cluster.queues = _queues(partitions, await cluster.reader.nodes())
+            pause = FACTS_SECONDS
+        except ClusterUnavailable as error:
+            log.warning("cluster_not_read", cluster=cluster.name, error=str(error))
+        finally:
+            cluster.read_again_at = self._clock.monotonic() + pause
+            cluster.reading = None
 
     async def check(self, cluster: Cluster, spec: JobSpec) -> None:
         """Refuse what this cluster can never run; what is not known is left to Slurm.
@@ -106,7 +124,9 @@ class Clusters:
         if queue is None:
             names = ", ".join(queue.name for queue in queues)
             raise _unprocessable(
-                "/attributes/queue_name", f"There are these queues: {names}.", "unknown_queue"
+                "/attributes/queue_name",
+                f"There is no queue {wanted or '(default)'}; there are: {names}.",
+                "unknown_queue",
             )
         _check_resources(queue, spec)
 
@@ -120,8 +140,8 @@ def _find(queues: Sequence[Queue], wanted: str | None) -> Queue | None:
 
 def _check_resources(queue: Queue, spec: JobSpec) -> None:
     resources = spec.resources
-    per_node = -(-resources.process_count // resources.node_count)
-    gpus = resources.gpu_cores_per_process * per_node
+    gpus = resources.gpu_cores_per_process * resources.processes_per_node
+    cores = resources.cpu_cores_per_process * resources.processes_per_node
     if gpus > queue.gpus_per_node:
         raise _unprocessable(
             "/resources/gpu_cores_per_process",
@@ -129,10 +149,10 @@ def _check_resources(queue: Queue, spec: JobSpec) -> None:
             f"a node of the queue {queue.name} has {queue.gpus_per_node}.",
             "too_many_gpus",
         )
-    if resources.cpu_cores_per_process > queue.cores_per_node:
+    if cores > queue.cores_per_node:
         raise _unprocessable(
             "/resources/cpu_cores_per_process",
-            f"{resources.cpu_cores_per_process} cores are asked for; "
+            f"{cores} cores per node are asked for; "
             f"a node of the queue {queue.name} has {queue.cores_per_node}.",
             "too_many_cores",
         )

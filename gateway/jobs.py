@@ -19,7 +19,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}")
 
 Text = Annotated[str, msgspec.Meta(max_length=65536)]
-Word = Annotated[str, msgspec.Meta(max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+Word = Annotated[str, msgspec.Meta(max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*\Z")]
 Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 
 
@@ -71,17 +71,30 @@ class Container(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     image: Annotated[str, msgspec.Meta(min_length=1, max_length=255)]
 
 
-class Resources(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a job needs. GPUs and cores are per process; `memory` is bytes per node."""
+class Resources(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What a job needs. GPUs and cores are per process; `memory` is bytes per node.
+
+    `process_count` is one for each node unless it is given.
+    """
 
     node_count: Count = 1
-    process_count: Count = 1
+    process_count: Count | None = None
     cpu_cores_per_process: Count = 1
     gpu_cores_per_process: Annotated[int, msgspec.Meta(ge=0, le=1024)] = 0
-    memory: Annotated[int, msgspec.Meta(ge=1024 * 1024)] | None = None
+    memory: Annotated[int, msgspec.Meta(ge=1024**2, le=1024**5)] | None = None
+
+    @property
+    def processes(self) -> int:
+        """How many processes there are."""
+        return self.node_count if self.process_count is None else self.process_count
+
+    @property
+    def processes_per_node(self) -> int:
+        """The most that any node gets."""
+        return -(-self.processes // self.node_count)
 
 
-class Attributes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Attributes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """How the scheduler shall treat a job; `duration` is the wall time it may take, in seconds."""
 
     duration: Annotated[int, msgspec.Meta(ge=1, le=366 * 86400)] | None = None
@@ -116,7 +129,7 @@ def check_spec(spec: JobSpec) -> None:
     faults += [Fault(p, "This cannot be passed on.") for p, text in texts if not _passable(text)]
     if spec.container and not _IMAGE.fullmatch(spec.container.image):
         faults.append(Fault("/container/image", "This is no image reference."))
-    if spec.resources.process_count < spec.resources.node_count:
+    if spec.resources.processes < spec.resources.node_count:
         faults.append(Fault("/resources/process_count", "Each node needs a process."))
     if faults:
         first = f"{faults[0].pointer}: {faults[0].detail}"
@@ -163,6 +176,24 @@ class Sealed(msgspec.Struct, frozen=True):
             "env_sha256": hashlib.sha256(self.environment.encode()).hexdigest(),
         }
         return hashlib.sha256(msgspec.json.encode(document, order="sorted")).hexdigest()
+
+
+class Submitted(msgspec.Struct, frozen=True):
+    """sbatch's answer; `words` is what it or the site's plugins said besides."""
+
+    attempt: int
+    job_id: int
+    words: str = ""
+
+
+class JobFiles(msgspec.Struct, frozen=True):
+    """What the files in a job's directory say; `claim` is "<Slurm job id> <node>", or "?"."""
+
+    attempt: int = 0
+    submitted: Submitted | None = None
+    claim: str | None = None
+    exit: int | None = None
+    failure: str | None = None
 
 
 class Effective(msgspec.Struct, frozen=True, omit_defaults=True):

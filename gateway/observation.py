@@ -2,11 +2,18 @@
 
 from datetime import datetime
 
-from gateway.jobs import Effective, Failure, FailureKind, Job, State
+import msgspec
+
+from gateway.jobs import Effective, Failure, FailureKind, Job, JobFiles, State
 from headgate.slurm.model import AccountedJob, JobState, QueuedJob
 
 ALREADY_STARTED = 197
 """Status of a batch script that found its row claimed by an earlier start."""
+NO_ROOM = 196
+"""Status of a batch script that could not write to its own directory."""
+
+CANCELLED_CLAIM = "cancelled"
+"""The claim of a row that was cancelled before it started: no start runs its payload."""
 
 _HELD_REASONS = frozenset({"JobHeldUser", "JobHeldAdmin"})
 
@@ -60,6 +67,7 @@ def observed(job: Job, row: QueuedJob, at: datetime) -> Job:
             ended_at=row.ended_at,
             nodes=row.node_list,
             effective=_effective(row),
+            by_site=True,  # the queue does not say; it was not through us
         )
     waiting = row.state.pending
     held = waiting and row.reason in _HELD_REASONS
@@ -81,7 +89,8 @@ def accounted(job: Job, row: AccountedJob, at: datetime) -> Job:
     """A job as accounting remembers it, after it has left the queue."""
     if not row.state.final:
         return job
-    by_site = row.cancelled_by_uid is not None and row.cancelled_by_uid != job.uid
+    # slurmctld's own deeds carry no uid, and slurmd's are root's.
+    by_site = row.cancelled_by_uid != job.uid
     return _end(
         job,
         row.state,
@@ -94,6 +103,93 @@ def accounted(job: Job, row: AccountedJob, at: datetime) -> Job:
         effective=job.effective or Effective(queue_name=row.partition, account=row.account),
         by_site=by_site,
     )
+
+
+def unexplained(job: Job, row: QueuedJob) -> bool:
+    """Whether only accounting knows who ended the job."""
+    return row.state is JobState.CANCELLED and not job.cancel_requested
+
+
+def claimant(files: JobFiles) -> int | None:
+    """The Slurm id that the batch script wrote into its claim."""
+    word = (files.claim or "").split(" ", 1)[0]
+    return int(word) if word.isdigit() else None
+
+
+_IN_DOUBT = frozenset(
+    {
+        FailureKind.PAYLOAD,
+        FailureKind.CANCELLED_BY_SITE,
+        FailureKind.NODE,
+        FailureKind.TIME_LIMIT,
+    }
+)
+
+
+def has_words(after: Job) -> bool:
+    """Whether the job's own files may know better how it ended."""
+    return after.failure is not None and after.failure.kind in _IN_DOUBT
+
+
+def in_own_words(before: Job, after: Job, files: JobFiles, at: datetime) -> Job:
+    """An end as the job's own files tell it."""
+    payload = after.failure is not None and after.failure.kind is FailureKind.PAYLOAD
+    if not payload and files.exit is not None:
+        # What a controller that had lost its memory took for running was over long ago.
+        return _keeping(after, unheard(before, files, at))
+    if after.state is State.CANCELED and files.claim is None and after.started_at is not None:
+        words = "Slurm could not start the job on its node."
+        node = Failure(FailureKind.NODE, words, retry=True)
+        return msgspec.structs.replace(after, state=State.FAILED, failure=node)
+    if not payload:
+        return after
+    if files.failure:
+        return msgspec.structs.replace(after, exit_code=None, failure=_told(files.failure))
+    if after.exit_code == NO_ROOM and files.exit is None:
+        words = "The job's directory could not be written: is there room, in your quota, too?"
+        failure = Failure(FailureKind.QUOTA, words)
+        return msgspec.structs.replace(after, exit_code=None, failure=failure)
+    return after
+
+
+def second_start(before: Job, after: Job, files: JobFiles, at: datetime) -> Job | None:
+    """What to make of a start that found its row claimed; None: the first one still goes on."""
+    if files.exit is not None or files.claim == CANCELLED_CLAIM:
+        return _keeping(after, unheard(before, files, at))
+    first = claimant(files)
+    if first is not None and first != before.native_id:
+        return before.changed(at, {"native_id": first, "missing_since": None})
+    return None
+
+
+def _keeping(facts: Job, end: Job) -> Job:
+    """An end, with what Slurm says of times and places."""
+    return msgspec.structs.replace(
+        end,
+        started_at=facts.started_at,
+        ended_at=facts.ended_at,
+        nodes=facts.nodes,
+        effective=facts.effective,
+    )
+
+
+def unheard(job: Job, files: JobFiles, at: datetime) -> Job:
+    """The end of a job that was claimed and of which the cluster knows nothing (any more)."""
+    if files.claim == CANCELLED_CLAIM:
+        return job.ended(State.CANCELED, at, _cancelled(job, by_site=False))
+    if files.exit is None:
+        detail = "The job started, and the cluster does not know how it ended."
+        return job.ended(State.FAILED, at, Failure(FailureKind.LOST, detail, retry=True))
+    if files.exit == 0:
+        return job.ended(State.COMPLETED, at, None, {"exit_code": 0})
+    return job.ended(State.FAILED, at, _payload(files.exit, 0), {"exit_code": files.exit})
+
+
+def _told(text: str) -> Failure:
+    """A failure as the batch script wrote it down: the kind, then whose words there are."""
+    word, _, words = text.partition("\n")
+    kind = FailureKind(word) if word in set(FailureKind) else FailureKind.PAYLOAD
+    return Failure(kind, words.strip()[-1000:], retry=kind is FailureKind.IMAGE)
 
 
 def _effective(row: QueuedJob) -> Effective:
@@ -133,7 +229,7 @@ def _end(
         return job.ended(State.CANCELED, at, _cancelled(job, by_site=by_site), facts)
     code = 128 + signal if signal else status
     if state in _FAILURES:
-        facts["exit_code"] = code or None
+        facts["exit_code"] = None if _FAILURES[state][0] is FailureKind.NODE else code or None
         return job.ended(State.FAILED, at, _failure(job, state), facts)
     return job.ended(State.FAILED, at, _payload(code, signal), {**facts, "exit_code": code})
 

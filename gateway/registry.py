@@ -83,13 +83,13 @@ class Registry:
                 headers=self._signer.headers(self._url),
                 timeout=TIMEOUT,
             ) as response:
-                document = msgspec.json.decode(await response.read())
+                document = msgspec.json.decode(await response.read(), type=dict[str, Any])
+                if response.status == HTTPStatus.OK:
+                    account = msgspec.convert(document, Account)
+                    facts = {k: document[k] for k in ("reason",) if document.get(k)}
+                    return Standing(account.state, account, facts)
         except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError) as error:
             raise Unavailable("The account registry does not answer.", retry_after=5) from error
-        if response.status == HTTPStatus.OK:
-            account = msgspec.convert(document, Account)
-            facts = {k: document[k] for k in ("reason",) if document.get(k)}
-            return Standing(account.state, account, facts)
         if response.status == HTTPStatus.NOT_FOUND:
             state = {"account_pending": "pending"}.get(document.get("code", ""), "unknown")
             names = ("requested_at", "waiting_for", "how_to_ask")

@@ -1,16 +1,17 @@
 """From row to Slurm: sends admitted jobs fairly, once each, and settles what a crash left open."""
 
 import asyncio
-from collections import deque
 from datetime import timedelta
 
 import structlog
 
 from gateway.clusters import Cluster
-from gateway.jobs import Failure, FailureKind, Job, State
+from gateway.jobs import Failure, FailureKind, Job, JobFiles, State
+from gateway.lines import Lines
+from gateway.observation import claimant, unheard
 from gateway.sessions.pool import SessionPool, User
 from gateway.sessions.session import (
-    JobFiles,
+    NotCertified,
     SessionLost,
     SessionRefused,
     SessionUnavailable,
@@ -18,6 +19,7 @@ from gateway.sessions.session import (
 from gateway.store import Store
 from gateway.translator import Translator
 from headgate.clock import Clock
+from headgate.problems import Unavailable
 from headgate.slurm.model import ClusterUnavailable, JobState
 
 log = structlog.get_logger(__name__)
@@ -29,7 +31,7 @@ _REFUSAL_KINDS = {"quota": FailureKind.QUOTA, "directory": FailureKind.STAGING}
 
 
 class Sender:
-    """Sends one cluster's jobs; rows are the truth, the queues here only an order."""
+    """Sends one cluster's jobs; a job's row says how far it has come."""
 
     def __init__(
         self,
@@ -45,23 +47,13 @@ class Sender:
         self._pool = pool
         self._translator = translator
         self._clock = clock
-        self._by_user: dict[User, deque[str]] = {}
-        self._turns: deque[User] = deque()
-        self._known: set[str] = set()
-        self._work = asyncio.Event()
+        self._lines = Lines(cluster.settings.senders, clock)
         self._delays: dict[str, timedelta] = {}
+        self._unreached: dict[User, timedelta] = {}
 
     def offer(self, job: Job) -> None:
-        """Put a job into its user's line, unless it stands there or is being served."""
-        if job.id in self._known:
-            return
-        self._known.add(job.id)
-        user = _user(job)
-        if user not in self._by_user:
-            self._by_user[user] = deque()
-            self._turns.append(user)
-        self._by_user[user].append(job.id)
-        self._work.set()
+        """Put a job into its user's line."""
+        self._lines.offer(_user(job), job.id)
 
     async def run(self) -> None:
         """Send for ever, as many jobs at once as the cluster's settings say."""
@@ -71,37 +63,25 @@ class Sender:
 
     async def sweep(self) -> None:
         """Offer what is due: after a restart all that was open, later what waits for a retry."""
-        for job in await self._store.to_send(self._cluster.name, self._clock.now()):
-            self.offer(job)
+        for due in await self._store.to_send(self._cluster.name, self._clock.now()):
+            self._lines.offer(User(due.owner, self._cluster.name, due.account), due.id)
+        self._lines.tick()
 
     async def _serve(self) -> None:
+        """Serve one row after the other; nothing that happens to one of them ends this."""
         while True:
-            row = await self._next()
+            user, row = await self._lines.next()
             again = False
             try:
                 again = await self._step(row)
+            except Unavailable as problem:
+                log.warning("send_later", job=row, why=f"{problem}: {problem.__cause__}")
             except Exception:
                 log.exception("send_failed", job=row)
             finally:
-                self._known.discard(row)
+                self._lines.done(user, row)
             if again:
-                job = await self._store.job(row)
-                if job is not None:
-                    self.offer(job)
-
-    async def _next(self) -> str:
-        """The next row, round robin over users."""
-        while not self._turns:
-            self._work.clear()
-            await self._work.wait()
-        user = self._turns.popleft()
-        line = self._by_user[user]
-        row = line.popleft()
-        if line:
-            self._turns.append(user)
-        else:
-            del self._by_user[user]
-        return row
+                self._lines.offer(user, row)
 
     async def _step(self, row: str) -> bool:
         """Take one job one step further; whether another step follows at once."""
@@ -122,7 +102,7 @@ class Sender:
             async with self._pool.without_token(_user(job), delegated) as session:
                 submitted = await session.submit(sealed, job.attempt)
         except SessionUnavailable as error:
-            return await self._later(job, f"the login node does not take it: {error}")
+            return await self._unreachable(job, error, "the login node does not take it")
         except SessionLost as error:
             # It may be in Slurm by now: the same attempt, said again, finds out.
             return await self._later(job, f"the login node went away: {error}")
@@ -132,6 +112,7 @@ class Sender:
 
     async def _sent(self, job: Job, native_id: int, words: str = "") -> bool:
         self._delays.pop(job.id, None)
+        self._unreached.pop(_user(job), None)
         log.info("sent", job=job.id, native_id=native_id, account=job.account)
         message = words.strip()[:1000]
         changes = {
@@ -139,6 +120,7 @@ class Sender:
             "state": State.QUEUED,
             "status_message": message,
             "retry_at": None,
+            "missing_since": None,
         }
         updated = await self._store.update(job, job.changed(self._clock.now(), changes))
         return job.cancel_requested or not updated
@@ -146,6 +128,8 @@ class Sender:
     async def _refused(self, job: Job, refusal: SessionRefused) -> bool:
         if refusal.code in {"away", "busy"}:
             return await self._later(job, f"Slurm does not answer: {refusal.words}")
+        if refusal.code == "limit":
+            return await self._later(job, f"a limit of the site is reached: {refusal.words}")
         if refusal.code in {"unsettled", "claimed"}:
             return await self._settle(job, refusal.state or JobFiles())
         kind = _REFUSAL_KINDS.get(refusal.code, FailureKind.POLICY)
@@ -158,7 +142,7 @@ class Sender:
     async def _settle(self, job: Job, files: JobFiles) -> bool:
         """Find out by looking whether an attempt nobody heard of has reached Slurm."""
         try:
-            native_id = _claimant(files) or await self._look(job)
+            native_id = claimant(files) or await self._look(job)
         except ClusterUnavailable as error:
             return await self._later(job, f"an earlier submission cannot be settled: {error}")
         if native_id is not None:
@@ -171,6 +155,9 @@ class Sender:
             return await self._later(changed, "an earlier submission is being settled")
         if now - since < timedelta(seconds=self._cluster.settings.settle_seconds):
             return await self._later(job, "an earlier submission is being settled")
+        if files.claim is not None:
+            await self._store.update(job, unheard(job, files, now))
+            return False
         log.warning("submitted_again", job=job.id, attempt=job.attempt + 1)
         changes = {"attempt": job.attempt + 1, "missing_since": None, "retry_at": None}
         await self._store.update(job, job.changed(now, changes))
@@ -192,16 +179,23 @@ class Sender:
         return max(found, default=None)
 
     async def _drop_unsent(self, job: Job) -> bool:
-        """End a job that is to be cancelled and was never handed to anybody."""
-        delegated = self._translator.delegated(job.id, "status")
+        """End a job that is to be cancelled and was never handed to anybody, nor ever will be."""
+        delegated = self._translator.delegated(job.id, "cancel")
         try:
             async with self._pool.without_token(_user(job), delegated) as session:
-                files = await session.files(job.id, job.directory)
-        except (SessionUnavailable, SessionLost, SessionRefused) as error:
+                if not await session.withdraw(job.id, job.directory, job.attempt):
+                    return False
+        except SessionRefused as refusal:
+            if refusal.code not in _REFUSAL_KINDS:
+                await self._later(job, f"to be cancelled: {refusal}")
+                return True
+            # Nothing can be submitted from a directory that cannot be written.
+        except SessionUnavailable as error:
+            await self._unreachable(job, error, "to be cancelled once the login node answers")
+            return True
+        except SessionLost as error:
             await self._later(job, f"to be cancelled once the login node answers: {error}")
             return True
-        if files is not None and files.attempt >= job.attempt:
-            return False
         now = self._clock.now()
         failure = Failure(FailureKind.CANCELLED_BY_USER, "The job was cancelled by its owner.")
         await self._store.update(job, job.ended(State.CANCELED, now, failure))
@@ -211,13 +205,26 @@ class Sender:
         delegated = self._translator.delegated(job.id, "cancel")
         try:
             async with self._pool.without_token(_user(job), delegated) as session:
-                await session.cancel(job.id, native_id)
-        except (SessionUnavailable, SessionLost, SessionRefused) as error:
+                await session.cancel(job.id, native_id, job.directory)
+        except SessionUnavailable as error:
+            return await self._unreachable(job, error, "not cancelled yet")
+        except (SessionLost, SessionRefused) as error:
             return await self._later(job, f"not cancelled yet: {error}")
         # The tracker sees it end; should Slurm forget the request, it is made again.
         retry_at = self._clock.now() + LAST_RETRY
         await self._store.update(job, job.changed(self._clock.now(), {"retry_at": retry_at}))
         return False
+
+    async def _unreachable(self, job: Job, error: SessionUnavailable, why: str) -> bool:
+        """What keeps one job of a user waiting keeps all of them: tried once, said to all."""
+        if not isinstance(error, NotCertified):
+            user = _user(job)
+            delay = min(self._unreached.get(user, FIRST_RETRY / 2) * 2, LAST_RETRY)
+            self._unreached[user] = delay
+            self._lines.rest(user, delay.total_seconds())
+            words = f"the login node does not take it: {error}"[:1000]
+            await self._store.explain(job, words, self._clock.now())
+        return await self._later(job, f"{why}: {error}")
 
     async def _later(self, job: Job, why: str) -> bool:
         """Leave a job `new`, say why, and come back to it."""
@@ -228,12 +235,6 @@ class Sender:
         log.info("send_later", job=job.id, why=why[:300], seconds=delay.total_seconds())
         await self._store.update(job, job.changed(now, changes))
         return False
-
-
-def _claimant(files: JobFiles) -> int | None:
-    """The Slurm id that the batch script wrote into its claim."""
-    word = (files.claim or "").split(" ", 1)[0]
-    return int(word) if word.isdigit() else None
 
 
 def _user(job: Job) -> User:

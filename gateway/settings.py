@@ -23,6 +23,8 @@ class MemorySettings(Section, frozen=True):
 class ClusterSettings(Section, frozen=True):
     """One cluster. `directory` is where jobs get theirs: {user}, {home} and {id} are filled in.
 
+    {id} must be a whole component of it: a right to one job is a right to its directory alone.
+
     `realm` names the user base the cluster belongs to. `poll_seconds` is the interval of the one
     query that watches all jobs. Exactly one of `ssh` and `local` says how sessions are opened;
     `slurm_conf` (empty: the system's) or `memory` says where the cluster is read.
@@ -40,6 +42,23 @@ class ClusterSettings(Section, frozen=True):
     ssh: SshSettings | None = None
     local: LocalSettings | None = None
     udocker: UdockerSettings | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what could only fail later.
+
+        Raises:
+            ValueError: naming the key.
+        """
+        if "{id}" not in self.directory.split("/"):
+            raise ValueError(
+                "directory: {id} must be a component of it, as in /scratch/{user}/{id}"
+            )
+        try:
+            self.directory.format(user="", home="", id="")
+        except (KeyError, IndexError, ValueError) as error:
+            raise ValueError("directory: only {user}, {home} and {id} are filled in") from error
+        if self.poll_seconds <= 0:
+            raise ValueError("poll_seconds: must be more than 0")
 
 
 class LoginSettings(Section, frozen=True):

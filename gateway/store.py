@@ -1,7 +1,8 @@
 """Where jobs are kept: SQLAlchemy tables and the few questions the gateway asks them."""
 
 import base64
-from collections.abc import Sequence
+import contextlib
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -14,7 +15,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 
 from gateway.jobs import Effective, Failure, Job, JobSpec, Sealed, State
 from headgate.identity import Identity
-from headgate.problems import Fault, Invalid, Unprocessable
+from headgate.problems import Fault, Invalid, Unavailable, Unprocessable
+
+BUSY_SECONDS = 10
+"""How long SQLite waits for somebody else's lock."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -98,8 +102,17 @@ class Request:
     body_sha256: str
 
 
+@dataclass(frozen=True, slots=True)
+class Due:
+    """A job that waits for the sender: no more of it than puts it into its user's line."""
+
+    id: str
+    owner: Identity
+    account: str
+
+
 class Store:
-    """The gateway's database. Each method is one transaction."""
+    """The gateway's database. Each method is one transaction, and raises `Unavailable`."""
 
     def __init__(self, url: str) -> None:
         self._engine = create_engine(url)
@@ -111,10 +124,10 @@ class Store:
     async def ready(self) -> str:
         """An empty string if the database answers and is of this release, else what is wrong."""
         try:
-            async with self._engine.connect() as connection:
+            async with self._reading() as connection:
                 await connection.execute(sa.select(jobs.c.id).limit(1))
-        except sa.exc.SQLAlchemyError as error:
-            return f"database: {error.__class__.__name__}"
+        except Unavailable as problem:
+            return f"database: {problem.__cause__}"
         return ""
 
     async def earlier(self, owner: Identity, request: Request) -> Job | None:
@@ -123,13 +136,13 @@ class Store:
         Raises:
             Unprocessable: the key was used for another body.
         """
-        async with self._engine.connect() as connection:
+        async with self._reading() as connection:
             return await _earlier(connection, owner, request)
 
     async def admit(self, job: Job, sealed: Sealed, request: Request | None) -> Job:
         """Make a job durable; the earlier one if its key came in at the same time."""
         try:
-            async with self._engine.begin() as connection:
+            async with self._writing() as connection:
                 await connection.execute(jobs.insert().values(_columns(job)))
                 await connection.execute(sealed_jobs.insert().values(_sealed_columns(sealed)))
                 if request is not None:
@@ -182,22 +195,26 @@ class Store:
         more = len(found) > limit
         return found[:limit], _cursor(found[limit - 1]) if more else ""
 
-    async def to_send(self, cluster: str, now: datetime) -> list[Job]:
+    async def to_send(self, cluster: str, now: datetime) -> list[Due]:
         """Jobs that are to be handed to Slurm, or to be cancelled there, by now; oldest first."""
-        return await self._rows(
-            _open(cluster)
+        query = (
+            _open(sa.select(jobs.c.id, jobs.c.iss, jobs.c.sub, jobs.c.account), cluster)
             .where(sa.or_(jobs.c.native_id.is_(None), jobs.c.cancel_requested))
             .where(sa.or_(jobs.c.retry_at.is_(None), jobs.c.retry_at <= now))
         )
+        async with self._reading() as connection:
+            found = (await connection.execute(query)).all()
+        return [Due(row, Identity(iss, sub), account) for row, iss, sub, account in found]
 
     async def in_slurm(self, cluster: str) -> list[Job]:
         """Jobs that Slurm has taken and that have not ended, oldest first."""
-        return await self._rows(_open(cluster).where(jobs.c.native_id.is_not(None)))
+        query = _open(sa.select(jobs), cluster).where(jobs.c.native_id.is_not(None))
+        return await self._rows(query)
 
     async def sealed(self, job: Job) -> Sealed:
         """What was sealed for a job."""
         query = sa.select(sealed_jobs).where(sealed_jobs.c.row == job.id)
-        async with self._engine.connect() as connection:
+        async with self._reading() as connection:
             row = (await connection.execute(query)).mappings().one()
         return Sealed(
             row=job.id,
@@ -217,12 +234,46 @@ class Store:
             .where(jobs.c.id == before.id, jobs.c.revision == before.revision)
             .values(_columns(after))
         )
-        async with self._engine.begin() as connection:
+        async with self._writing() as connection:
             return (await connection.execute(query)).rowcount == 1
 
+    async def explain(self, job: Job, why: str, now: datetime) -> None:
+        """Say why they wait to all of a user's jobs that wait as this one does."""
+        query = (
+            jobs.update()
+            .where(jobs.c.cluster == job.cluster, jobs.c.account == job.account)
+            .where(jobs.c.iss == job.owner.iss, jobs.c.sub == job.owner.sub)
+            .where(jobs.c.state == State.NEW.value, jobs.c.native_id.is_(None))
+            .where(jobs.c.id != job.id, jobs.c.status_message != why)
+            .values(status_message=why, updated_at=now, revision=jobs.c.revision + 1)
+        )
+        async with self._writing() as connection:
+            await connection.execute(query)
+
+    @contextlib.asynccontextmanager
+    async def _reading(self) -> AsyncIterator[AsyncConnection]:
+        with _answering():
+            async with self._engine.connect() as connection:
+                yield connection
+
+    @contextlib.asynccontextmanager
+    async def _writing(self) -> AsyncIterator[AsyncConnection]:
+        with _answering():
+            async with self._engine.begin() as connection:
+                yield connection
+
     async def _rows(self, query: sa.Select[Any]) -> list[Job]:
-        async with self._engine.connect() as connection:
+        async with self._reading() as connection:
             return [_job(row) for row in (await connection.execute(query)).mappings()]
+
+
+@contextlib.contextmanager
+def _answering() -> Iterator[None]:
+    """A database that is away, locked or out of room is no bug of ours, and may be back soon."""
+    try:
+        yield
+    except (sa.exc.OperationalError, sa.exc.InterfaceError, sa.exc.TimeoutError, OSError) as error:
+        raise Unavailable("The job database does not answer.", retry_after=5) from error
 
 
 def create_engine(url: str) -> AsyncEngine:
@@ -233,7 +284,8 @@ def create_engine(url: str) -> AsyncEngine:
         @event.listens_for(engine.sync_engine, "connect")
         def _pragmas(connection: Any, _: object) -> None:  # noqa: ANN401 - the driver's own type
             cursor = connection.cursor()
-            for pragma in ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=10000"):
+            busy = f"busy_timeout={BUSY_SECONDS * 1000}"
+            for pragma in ("journal_mode=WAL", "synchronous=FULL", busy):
                 cursor.execute(f"PRAGMA {pragma}")
             cursor.execute("PRAGMA foreign_keys=ON")
             cursor.close()
@@ -241,12 +293,10 @@ def create_engine(url: str) -> AsyncEngine:
     return engine
 
 
-def _open(cluster: str) -> sa.Select[Any]:
+def _open(query: sa.Select[Any], cluster: str) -> sa.Select[Any]:
     final = [state for state in State if state.final]
-    return (
-        sa.select(jobs)
-        .where(jobs.c.cluster == cluster, jobs.c.state.not_in(final))
-        .order_by(jobs.c.created_at)
+    return query.where(jobs.c.cluster == cluster, jobs.c.state.not_in(final)).order_by(
+        jobs.c.created_at
     )
 
 

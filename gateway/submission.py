@@ -11,8 +11,14 @@ from gateway.clusters import Cluster, Clusters
 from gateway.jobs import Job, JobSpec, State, check_spec
 from gateway.registry import Account, Registry
 from gateway.runner.script import seal
+from gateway.sessions.credentials import Certify
 from gateway.sessions.pool import SessionPool, User
-from gateway.sessions.session import SessionLost, SessionRefused, SessionUnavailable
+from gateway.sessions.session import (
+    PART,
+    SessionLost,
+    SessionRefused,
+    SessionUnavailable,
+)
 from gateway.store import Request, Store
 from gateway.translator import Translator
 from headgate.clock import Clock
@@ -120,7 +126,9 @@ class Jobs:
     async def output(
         self, principal: Principal, token: str, row: str, *, file: str, offset: int, limit: int
     ) -> AsyncGenerator[bytes]:
-        """What a job has printed so far, read as its owner.
+        """What a job has printed so far, read as its owner, part by part as it is taken.
+
+        No session is held while the caller takes their time over a part.
 
         Raises:
             NotFound: nothing has been printed yet. Unavailable: the login node is away.
@@ -129,18 +137,35 @@ class Jobs:
         # A block must be felt here too: a kept session alone is no right to read.
         await self._registry.active_account(principal.identity, job.realm)
         certify = self._translator.with_token(token, job.realm)
-        try:
-            async with self._pool.with_token(_user(job), certify) as session:
-                chunks = session.read(job.id, job.directory, file, offset=offset, limit=limit)
-                async with aclosing(chunks):
-                    async for chunk in chunks:
-                        yield chunk
-        except SessionRefused as refusal:
-            if refusal.code == "no_file":
-                raise NotFound("The job has printed nothing yet.", code="no_output") from refusal
-            raise Unavailable("The file cannot be read now.", retry_after=5) from refusal
-        except (SessionUnavailable, SessionLost) as error:
-            raise Unavailable("The login node does not answer.", retry_after=5) from error
+        end = offset + limit
+        while offset < end:
+            asked = min(PART, end - offset)
+            part = await self._part(job, certify, file, offset, asked)
+            if part:
+                yield part
+            if len(part) < asked:
+                return
+            offset += len(part)
+
+    async def _part(self, job: Job, certify: Certify, file: str, offset: int, limit: int) -> bytes:
+        """One part; a session that is lost meanwhile is replaced once."""
+        for last in (False, True):
+            try:
+                async with self._pool.with_token(_user(job), certify) as session:
+                    chunks = session.read(job.id, job.directory, file, offset=offset, limit=limit)
+                    async with aclosing(chunks):
+                        return b"".join([chunk async for chunk in chunks])
+            except SessionRefused as refusal:
+                if refusal.code == "no_file":
+                    words = "The job has printed nothing yet."
+                    raise NotFound(words, code="no_output") from refusal
+                raise Unavailable("The file cannot be read now.", retry_after=5) from refusal
+            except SessionUnavailable as error:
+                raise Unavailable("The login node does not answer.", retry_after=5) from error
+            except SessionLost as error:
+                if last:
+                    raise Unavailable("The login node does not answer.", retry_after=5) from error
+        raise AssertionError("the second try returns or raises")
 
 
 def _directory(cluster: Cluster, account: Account, row: str) -> str:

@@ -10,7 +10,7 @@ import structlog
 
 from gateway.jobs import Sealed
 from gateway.sessions.credentials import Certify, IssuedCertificate
-from gateway.sessions.session import SessionUnavailable
+from gateway.sessions.session import NotCertified, SessionUnavailable
 from headgate.peers import PeerSigner
 from headgate.problems import Conflict, Forbidden, Problem, Unauthenticated, Unavailable
 
@@ -70,8 +70,13 @@ class Translator:
         except Unavailable as problem:
             raise SessionUnavailable(problem.detail) from problem
         if status != HTTPStatus.CREATED:
-            raise SessionUnavailable(f"no certificate: {document.get('detail', status)}")
-        answer = msgspec.convert(document, _Certificate)
+            refused = status < HTTPStatus.INTERNAL_SERVER_ERROR
+            kind = NotCertified if refused else SessionUnavailable
+            raise kind(f"no certificate: {document.get('detail', status)}")
+        try:
+            answer = msgspec.convert(document, _Certificate)
+        except msgspec.ValidationError as error:
+            raise SessionUnavailable(f"no certificate: {error}") from error
         return IssuedCertificate(answer.certificate, answer.valid_before)
 
     async def _post(

@@ -15,7 +15,7 @@ import signal
 import socket
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 
 import aiohttp
@@ -27,7 +27,19 @@ from headgate.settings import command_environment
 from headgate.slurm.memory.process import SimulatedCluster
 from testbed import suite
 from testbed.components import Component, Status
-from testbed.control import Add, Control, Down, Show, Signal, Start, Stop, Wait, answering
+from testbed.control import (
+    Add,
+    Control,
+    Down,
+    Reply,
+    Request,
+    Show,
+    Signal,
+    Start,
+    Stop,
+    Wait,
+    answering,
+)
 from testbed.issuer.client import IssuerControl
 from testbed.services import prepare
 from testbed.supervisor import Supervisor, lifeline
@@ -36,10 +48,14 @@ from testbed.waiting import until
 
 CLUSTER = "embedded"
 REALM = "embedded"
+SLURM = "cluster"
+"""The simulated cluster, as `signal`, `stop` and `start` call it."""
 NOBODY = "nobody"
 _UP_SECONDS = 60.0
 _COMMAND_SECONDS = 60.0
 _STOP_SECONDS = 5.0
+
+Answer = Callable[[Request], Awaitable[Reply]]
 
 SAID_AT_START = """\
 This is the embedded site: no Slurm and no other users, for trying the interfaces out.
@@ -316,6 +332,30 @@ def _free_ports(count: int) -> list[int]:
         return [int(listener.getsockname()[1]) for listener in listeners]
 
 
+class DisturbedCluster:
+    """The simulated cluster as one more component of the site: ended, stopped, started again."""
+
+    def __init__(self, cluster: SimulatedCluster, others: Answer) -> None:
+        self._cluster = cluster
+        self._others = others
+
+    async def handle(self, request: Request) -> Reply:
+        """Do what concerns the cluster; all else is for the others."""
+        match request:
+            case Signal(name, signal.SIGKILL) if name == SLURM:
+                await self._cluster.kill()
+            case Signal(name, number) if name == SLURM:
+                os.kill(self._cluster.pid, number)
+            case Stop(name, _) if name == SLURM:
+                os.kill(self._cluster.pid, signal.SIGCONT)
+                await self._cluster.stop()
+            case Start(name) if name == SLURM:
+                await self._cluster.start()
+            case _:
+                return await self._others(request)
+        return await self._others(Show())
+
+
 async def supervise(root: Path) -> None:
     """Be the site in `root` until its owner is gone; afterwards nothing of it runs."""
     cluster = SimulatedCluster(root / "cluster")
@@ -325,7 +365,8 @@ async def supervise(root: Path) -> None:
     watcher = asyncio.create_task(lifeline(supervisor.over))
     await cluster.start()
     try:
-        server = await answering(root / "control.sock", supervisor.handle)
+        disturbed = DisturbedCluster(cluster, supervisor.handle)
+        server = await answering(root / "control.sock", disturbed.handle)
         await supervisor.over.wait()
         server.close()
     finally:

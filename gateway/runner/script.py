@@ -5,7 +5,7 @@ import shlex
 from typing import Protocol
 
 from gateway.jobs import JobSpec, Sealed, marker
-from gateway.observation import ALREADY_STARTED
+from gateway.observation import ALREADY_STARTED, NO_ROOM
 
 SCRIPT_VERSION = 1
 PRIVATE = ".headgate"
@@ -59,11 +59,11 @@ def _sbatch_arguments(
         f"--error={directory.replace('%', '%%')}/stderr",
         "--export=ALL",
         "--no-requeue",
-        f"--nodes={resources.node_count}",
-        f"--ntasks={resources.process_count}",
+        f"--nodes={resources.node_count}-{resources.node_count}",
+        f"--ntasks={resources.processes}",
         f"--cpus-per-task={resources.cpu_cores_per_process}",
     ]
-    gpus = resources.gpu_cores_per_process * -(-resources.process_count // resources.node_count)
+    gpus = resources.gpu_cores_per_process * resources.processes_per_node
     if gpus:
         arguments.append(f"--gres=gpu:{gpus}")
     if resources.memory is not None:
@@ -85,6 +85,9 @@ def _script(row: str, spec: JobSpec, directory: str, runtime: Runtime) -> str:
     private = shlex.quote(f"{directory}/{PRIVATE}")
     return f"""#!/bin/sh
 # headgate job {row}, script version {SCRIPT_VERSION}
+# In braces, so that the shell has read all of it before it runs any: a controller that gives an id
+# away twice makes slurmd write another job's script over this one.
+{{
 umask 077
 export PATH="${{PATH:-/usr/local/bin:/usr/bin:/bin}}"
 HOME=$(getent passwd "$(id -u)" | cut -d: -f6) USER=$(id -un)
@@ -92,15 +95,21 @@ export HOME USER LOGNAME="$USER"
 cd {shlex.quote(directory)} || exit 1
 export headgate={private}
 # A controller that was killed can start one job twice: the second start finds the claim.
-if ! (set -C; echo "$SLURM_JOB_ID $(hostname)" > "$headgate/claim") 2> /dev/null; then
+full() {{
+  echo "headgate: the job's directory cannot be written." >&2
+  exit {NO_ROOM}
+}}
+if ! (set -C; : > "$headgate/claim") 2> /dev/null; then
+  [ -e "$headgate/claim" ] || full
   echo "headgate: this job has started already; it does not start again." >&2
   exit {ALREADY_STARTED}
 fi
+echo "$SLURM_JOB_ID $(hostname)" > "$headgate/claim" || full
 fail() {{
   {{ echo "$1"; tail -c 3000 "$headgate/words"; }} > "$headgate/failure.partial"
   mv "$headgate/failure.partial" "$headgate/failure"
   [ "$1" = payload ] || cat "$headgate/words" >&2
-  exit 1
+  exit "${{2:-1}}"
 }}
 trap 'rm -f "$headgate/env"' EXIT
 {_file("payload", _payload(spec, directory, private))}
@@ -114,10 +123,11 @@ wait "$payload"; status=$?
 while kill -0 "$payload" 2> /dev/null; do wait "$payload"; status=$?; done
 if [ $status != 0 ] && [ ! -s "$headgate/exit" ]; then
   {{ echo "The payload did not start (status $status)."; tail -c 2000 stderr; }} > "$headgate/words"
-  fail payload
+  fail payload "$status"
 fi
 [ "${{SLURM_NTASKS:-1}}" = 1 ] && [ -s "$headgate/exit" ] && status=$(cat "$headgate/exit")
 exit "$status"
+}}
 """
 
 
@@ -140,10 +150,10 @@ exit $status
 def _file(name: str, content: str) -> str:
     """A here-document; no content can hold the digest of itself, so none can end it early."""
     end = f"headgate-{hashlib.sha256(content.encode()).hexdigest()}"
-    return f"cat > \"$headgate/{name}\" << '{end}'\n{content}\n{end}"
+    return f"cat > \"$headgate/{name}\" << '{end}' || full\n{content}\n{end}"
 
 
 def _launcher(spec: JobSpec) -> str:
     """One process runs right here; several are Slurm's to start."""
-    alone = spec.resources.process_count == 1
+    alone = spec.resources.processes == 1
     return "setsid " if alone else "setsid srun --kill-on-bad-exit=1 "

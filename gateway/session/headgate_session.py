@@ -12,12 +12,14 @@ compared with the digest before it is handed to sbatch.
 """
 
 import concurrent.futures
+import contextlib
 import errno
 import fcntl
 import hashlib
 import json
 import os
 import re
+import stat
 import struct
 import subprocess
 import sys
@@ -59,7 +61,7 @@ SBATCH_OPTIONS = frozenset(
 ALLOWED = {
     "submit": frozenset(("submit", "state", "ping")),
     "status": frozenset(("state", "ping")),
-    "cancel": frozenset(("cancel", "state", "ping")),
+    "cancel": frozenset(("cancel", "withdraw", "state", "ping")),
     "collect": frozenset(("read", "state", "ping")),
 }
 AWAY = (
@@ -75,7 +77,11 @@ AWAY = (
     "Connection reset",
     "Connection timed out",
     "Transport endpoint is not connected",
+    "Munge encode failed",
+    "Protocol authentication error",
+    "Invalid authentication credential",
 )
+LIMITS = re.compile(r"(Assoc|QOS)\w*SubmitJob")
 ROW = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 
 
@@ -90,18 +96,17 @@ class Refused(Exception):  # noqa: N818 - an answer, not an accident
 
 
 class Only:
-    """What this session may do: everything, or one verb for one row."""
+    """What this session may do: one verb for one row, or (no text at all) everything."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: Optional[str]) -> None:
         self.ops = None  # type: Optional[frozenset[str]]
         self.row = self.digest = ""
-        if text:
+        if text is not None:
             verb, _, rest = text.partition(":")
-            self.row, _, digest = rest.partition(",sha256:")
-            self.ops = ALLOWED.get(verb, frozenset())
-            self.digest = digest
-            if verb == "submit" and not re.match(r"[0-9a-f]{64}\Z", digest):
-                self.ops = frozenset()
+            self.row, _, self.digest = rest.partition(",sha256:")
+            sealed = re.match(r"[0-9a-f]{64}\Z", self.digest) is not None
+            well_formed = sealed if verb == "submit" else not self.digest
+            self.ops = ALLOWED.get(verb, frozenset()) if well_formed else frozenset()
 
     def check(self, op: str, row: str) -> None:
         """Raise unless this session may do `op` for `row`."""
@@ -109,6 +114,14 @@ class Only:
             return
         if op not in self.ops or (op != "ping" and row != self.row):
             raise Refused("not_allowed", "this session may not %s %s" % (op, row))
+
+    def check_place(self, directory: str) -> None:
+        """Raise unless a restricted session's directory is one of its row, by its name.
+
+        The row alone says nothing about the place: who may look at one job is not shown others'.
+        """
+        if self.ops is not None and self.row not in directory.split("/"):
+            raise Refused("not_allowed", "this directory is not of job %s" % self.row)
 
     def check_digest(self, digest: str) -> None:
         """Raise unless what is about to be submitted is what was sealed."""
@@ -127,11 +140,30 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+def _above(path: str) -> List[str]:
+    """A path and all that is above it."""
+    places = [path]
+    while path != os.path.dirname(path):
+        path = os.path.dirname(path)
+        places.append(path)
+    return places
+
+
+def number(header: Dict[str, Any], name: str, default: Optional[int] = None, low: int = 0) -> int:
+    """A whole number of a header, not below `low`."""
+    value = header.get(name, default)
+    if not isinstance(value, int) or isinstance(value, bool) or value < low:
+        raise Refused("malformed", "%s is not a number from %d" % (name, low))
+    return value
+
+
 class JobDirectory:
     """The files by which a job is found again: all of them in `.headgate` of its directory."""
 
-    def __init__(self, path: str) -> None:
-        if not path.startswith("/") or "\0" in path or "/../" in path + "/":
+    def __init__(self, path: object) -> None:
+        if not isinstance(path, str) or not path.startswith("/") or "\0" in path:
+            raise Refused("directory", "not an absolute path")
+        if "/../" in path + "/":
             raise Refused("directory", "not an absolute path without ..")
         self.path = path
         self.private = os.path.join(path, PRIVATE)
@@ -141,11 +173,29 @@ class JobDirectory:
         try:
             os.makedirs(self.path, mode=0o700, exist_ok=True)
             os.makedirs(self.private, mode=0o700, exist_ok=True)
-            if os.stat(self.private).st_uid != os.getuid() or os.path.islink(self.private):
-                raise Refused("directory", "%s is not yours" % self.private)
         except OSError as error:
             code = "quota" if error.errno in (errno.EDQUOT, errno.ENOSPC) else "directory"
             raise Refused(code, "%s: %s" % (self.path, error.strerror)) from error
+        self.require_ours()
+
+    def require_ours(self) -> None:
+        """Refuse a place that others could exchange: what lies in it is run as this user.
+
+        As sshd's StrictModes, but up to the root; groups that may write are the site's business.
+        """
+        own = os.getuid()
+        trusted = (own, 0, os.stat("/").st_uid)
+        try:
+            for place in (self.path, self.private):
+                if os.stat(place).st_uid != own or os.path.islink(self.private):
+                    raise Refused("directory", "%s is not yours" % place)
+            for place in _above(self.private) + _above(os.path.realpath(self.private)):
+                status = os.lstat(place)
+                open_to_all = status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX
+                if status.st_uid not in trusted or (open_to_all and stat.S_ISDIR(status.st_mode)):
+                    raise Refused("directory", "%s could be changed by others" % place)
+        except OSError as error:
+            raise Refused("directory", "%s: %s" % (self.path, error.strerror)) from error
 
     def lock(self) -> int:
         """Keep others, and what is left of an earlier session, from submitting at the same time."""
@@ -185,6 +235,11 @@ class JobDirectory:
         finally:
             os.close(folder)
 
+    def remove(self, name: str) -> None:
+        """Take a file away, if it is there."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(os.path.join(self.private, name))
+
     def read(self, name: str, limit: int = 65536) -> Optional[str]:
         """A small file's text, None where there is none."""
         try:
@@ -199,14 +254,34 @@ class JobDirectory:
         finally:
             os.close(handle)
 
+    def bar(self) -> None:
+        """Claim the row for nobody, unless it has started: no start will run the payload.
+
+        A controller may forget that a job was cancelled, and start it later.
+        """
+        path = os.path.join(self.private, "claim")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+        with contextlib.suppress(OSError):  # claimed already, or no room: scancel has to do
+            handle = os.open(path, flags, 0o600)
+            try:
+                os.write(handle, b"cancelled\n")
+            finally:
+                os.close(handle)
+
+    def claim(self) -> Optional[str]:
+        """Who claimed the row; `?` where that could not be written, None where nobody did."""
+        text = self.read("claim")
+        return None if text is None else text.strip() or "?"
+
     def state(self) -> Dict[str, Any]:
         """What the files say: attempts, what sbatch answered, the claim, the exit status."""
-        submitted = self.read("submitted")
+        submitted, refused = self.read("submitted"), self.read("refused")
         exit_text = (self.read("exit") or "").strip()
         return {
             "attempt": int(self.read("attempt") or 0),
             "submitted": json.loads(submitted) if submitted else None,
-            "claim": (self.read("claim") or "").strip() or None,
+            "refused": json.loads(refused) if refused else None,
+            "claim": self.claim(),
             "exit": int(exit_text) if re.match(r"\d+\Z", exit_text) else None,
             "failure": self.read("failure", MAX_WORDS),
         }
@@ -238,6 +313,55 @@ def run(argv: List[str], stdin: bytes = b"", keep: Tuple[int, ...] = ()) -> Tupl
     return process.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace")
 
 
+def words_of(value: object) -> List[str]:
+    """A list of words of a header."""
+    if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
+        raise Refused("option", "sbatch options are a list of words")
+    return value
+
+
+def require_unsent(
+    directory: JobDirectory, before: Dict[str, Any], attempt: int, digest: str
+) -> None:
+    """Raise unless nothing speaks against handing this attempt to sbatch now."""
+    refused = before["refused"]
+    if refused and refused["attempt"] >= attempt and refused["digest"] == digest:
+        # A late copy of a request that was refused long ago: its job has ended so.
+        raise Refused("refused", refused["words"])
+    if directory.read("withdrawn") is not None:
+        raise Refused("withdrawn", "the job was cancelled before it was submitted")
+    if before["claim"]:
+        raise Refused("claimed", before["claim"], state=before)
+    if before["attempt"] >= attempt:
+        # Killed between asking sbatch and writing down its answer: only looking can tell.
+        raise Refused("unsettled", "an earlier submission was not heard of", state=before)
+
+
+def outcome(
+    directory: JobDirectory, attempt: int, digest: str, said: Tuple[int, str, str]
+) -> Dict[str, Any]:
+    """What sbatch's end means, written down before it is told."""
+    status, out, words = said
+    if status < 0 or any(sign in words for sign in AWAY if status):
+        raise Refused("away", words or "sbatch was ended by signal %d" % -status)
+    if status != 0:
+        directory.remove("env")  # no start will read and remove it
+        directory.write("attempt", str(attempt - 1).encode("ascii"))
+        if LIMITS.search(words):
+            raise Refused("limit", words)
+        refusal = {"attempt": attempt, "digest": digest, "words": words[:MAX_WORDS]}
+        directory.write("refused", json.dumps(refusal).encode("ascii"))
+        raise Refused("refused", words)
+    job_id, _, cluster = out.strip().partition(";")
+    if not job_id.isdigit():
+        raise Refused("away", "sbatch answered %r" % out[:200])
+    answer = {"attempt": attempt, "job_id": int(job_id), "cluster": cluster}
+    # The job is in Slurm, whatever the disk says. Asked again, the gateway has to look.
+    with contextlib.suppress(OSError):
+        directory.write("submitted", json.dumps(answer).encode("ascii"))
+    return dict(answer, ok=True, words=words[:MAX_WORDS])
+
+
 class Session:
     """One conversation with the gateway."""
 
@@ -250,20 +374,24 @@ class Session:
     def serve(self) -> None:
         """Answer until the gateway hangs up."""
         pool = concurrent.futures.ThreadPoolExecutor(WORKERS)
-        partial = {}  # type: Dict[Any, Tuple[Dict[str, Any], List[bytes]]]
+        partial = {}  # type: Dict[int, Tuple[Dict[str, Any], List[bytes]]]
+        held = 0
         while True:
             frame = self.receive()
             if frame is None:
                 break
             header, body = frame
-            key = header.get("id")
+            key = header["id"]
             first, bodies = partial.pop(key, (header, []))
             bodies.append(body)
-            if sum(map(len, bodies)) > MAX_MESSAGE:
-                raise SystemExit("headgate-session: a message over %d bytes" % MAX_MESSAGE)
+            # All that is unfinished counts, also an empty frame: many messages are much memory too.
+            held += len(body) + PREFIX.size
+            if held > MAX_MESSAGE:
+                raise SystemExit("headgate-session: messages over %d bytes" % MAX_MESSAGE)
             if header.get("more"):
                 partial[key] = (first, bodies)
             else:
+                held -= sum(len(part) + PREFIX.size for part in bodies)
                 pool.submit(self.answer, first, b"".join(bodies))
         pool.shutdown()
 
@@ -279,7 +407,13 @@ class Session:
         body = self.source.read(body_size)
         if len(header) < header_size or len(body) < body_size:
             return None
-        return json.loads(header.decode("utf-8")), body
+        try:
+            document = json.loads(header.decode("utf-8"))
+        except (ValueError, RecursionError) as error:
+            raise SystemExit("headgate-session: a header that is not JSON") from error
+        if not isinstance(document, dict) or not isinstance(document.get("id"), int):
+            raise SystemExit("headgate-session: a header without an id")
+        return document, body
 
     def send(self, header: Dict[str, Any], body: bytes = b"") -> None:
         """One frame, whole."""
@@ -290,7 +424,7 @@ class Session:
 
     def answer(self, header: Dict[str, Any], body: bytes) -> None:
         """Do what one message asks for and reply, whatever happens."""
-        key = int(header["id"])
+        key = header["id"]
         try:
             reply = self.dispatch(key, header, body)
         except Refused as refused:
@@ -315,6 +449,8 @@ class Session:
             return self.submit(row, header, body)
         if op == "cancel":
             return self.cancel(row, header)
+        if op == "withdraw":
+            return self.withdraw(header)
         if op == "state":
             return self.state(header)
         if op == "read":
@@ -323,86 +459,94 @@ class Session:
 
     def submit(self, row: str, header: Dict[str, Any], body: bytes) -> Dict[str, Any]:
         """Hand one sealed job to sbatch, once per attempt; said again, answer the same again."""
-        size = header["script_bytes"]
+        size = number(header, "script_bytes")
         script, environment = body[:size], body[size:]
-        arguments = header["sbatch_args"]
+        arguments = words_of(header.get("sbatch_args"))
         self.check_arguments(row, arguments)
+        directory = JobDirectory(header.get("directory"))
         sealed = {
             "v": VERSION,
             "row": row,
             "uid": os.getuid(),
             "script_sha256": sha256(script),
             "sbatch_args": arguments,
-            "directory": header["directory"],
+            "directory": directory.path,
             "env_sha256": sha256(environment),
         }
-        self.only.check_digest(sha256(canonical(sealed)))
-        directory = JobDirectory(header["directory"])
+        digest = sha256(canonical(sealed))
+        self.only.check_digest(digest)
+        attempt = number(header, "attempt", low=1)
+        argv = ["sbatch", "--parsable", *arguments]
         directory.create()
         lock = directory.lock()
         try:
-            return self.submit_locked(directory, lock, header, body)
+            before = directory.state()
+            submitted = before["submitted"]
+            if submitted and submitted["attempt"] >= attempt:
+                return dict(submitted, ok=True, again=True)
+            require_unsent(directory, before, attempt, digest)
+            if environment:
+                directory.write("env", environment)
+            directory.write("attempt", str(attempt).encode("ascii"))
+            # The lock stays with sbatch: what it does after we are gone is not done beside another.
+            return outcome(directory, attempt, digest, run(argv, script, keep=(lock,)))
         finally:
             os.close(lock)
 
     @staticmethod
-    def submit_locked(
-        directory: JobDirectory, lock: int, header: Dict[str, Any], body: bytes
-    ) -> Dict[str, Any]:
-        """The part of a submission that must not happen twice at a time."""
-        attempt, size = int(header["attempt"]), int(header["script_bytes"])
-        before = directory.state()
-        submitted = before["submitted"]
-        if submitted and submitted["attempt"] >= attempt:
-            return dict(submitted, ok=True, again=True)
-        if before["claim"]:
-            raise Refused("claimed", before["claim"], state=before)
-        if before["attempt"] >= attempt:
-            # Killed between asking sbatch and writing down its answer: only looking can tell.
-            raise Refused("unsettled", "an earlier submission was not heard of", state=before)
-        if body[size:]:
-            directory.write("env", body[size:])
-        directory.write("attempt", str(attempt).encode("ascii"))
-        status, out, words = run(
-            ["sbatch", "--parsable", *header["sbatch_args"]], body[:size], keep=(lock,)
-        )
-        if status != 0:
-            if any(sign in words for sign in AWAY):
-                raise Refused("away", words)
-            directory.write("attempt", str(attempt - 1).encode("ascii"))
-            raise Refused("refused", words)
-        job_id, _, cluster = out.strip().partition(";")
-        if not job_id.isdigit():
-            raise Refused("away", "sbatch answered %r" % out[:200])
-        answer = {"attempt": attempt, "job_id": int(job_id), "cluster": cluster}
-        directory.write("submitted", json.dumps(answer).encode("ascii"))
-        return dict(answer, ok=True, words=words[:MAX_WORDS])
-
-    @staticmethod
     def check_arguments(row: str, arguments: List[str]) -> None:
-        """Only options of the list, each with its value in the same word, and the right marker."""
+        """Only options of the list, each once, its value in the same word, and the right marker."""
+        seen = set()
         for argument in arguments:
             name, _, _ = argument[2:].partition("=")
-            if not argument.startswith("--") or name not in SBATCH_OPTIONS:
+            if not argument.startswith("--") or name not in SBATCH_OPTIONS or name in seen:
                 raise Refused("option", "sbatch option %s is not allowed" % argument[:64])
+            if re.search(r"[\x00-\x1f\x7f]", argument):
+                raise Refused("option", "the value of sbatch option --%s is not plain" % name)
+            seen.add(name)
         if "--job-name=hg-" + row not in arguments:
             raise Refused("option", "the job does not carry its marker")
 
-    @staticmethod
-    def cancel(row: str, header: Dict[str, Any]) -> Dict[str, Any]:
+    def cancel(self, row: str, header: Dict[str, Any]) -> Dict[str, Any]:
         """End a job; one that is not there any more is no failure."""
-        argv = ["scancel", "--name=hg-" + row, str(int(header["job_id"]))]
+        if "directory" in header:
+            directory = self.directory(header)
+            if os.path.isdir(directory.private):
+                directory.require_ours()
+                directory.bar()
+        argv = ["scancel", "--name=hg-" + row, str(number(header, "job_id", low=1))]
         status, _, words = run(argv)
         if status != 0 and "Invalid job id" not in words and "already completing" not in words:
             raise Refused("away" if any(sign in words for sign in AWAY) else "refused", words)
         return {"ok": True, "words": words[:MAX_WORDS]}
 
-    @staticmethod
-    def state(header: Dict[str, Any]) -> Dict[str, Any]:
+    def withdraw(self, header: Dict[str, Any]) -> Dict[str, Any]:
+        """See to it that a job nobody has handed to sbatch never will be, by no late request."""
+        directory = self.directory(header)
+        attempt = number(header, "attempt", low=1)
+        directory.create()
+        lock = directory.lock()
+        try:
+            state = directory.state()
+            withdrawn = state["attempt"] < attempt
+            if withdrawn:
+                directory.write("withdrawn", b"")
+            return {"ok": True, "withdrawn": withdrawn, "state": state}
+        finally:
+            os.close(lock)
+
+    def directory(self, header: Dict[str, Any]) -> JobDirectory:
+        """The directory that a message names, if this session may look into it."""
+        directory = JobDirectory(header.get("directory"))
+        self.only.check_place(directory.path)
+        return directory
+
+    def state(self, header: Dict[str, Any]) -> Dict[str, Any]:
         """What the job's own files say, once nobody is submitting it."""
-        directory = JobDirectory(header["directory"])
+        directory = self.directory(header)
         if not os.path.isdir(directory.private):
             return {"ok": True, "state": None}
+        directory.require_ours()
         lock = directory.lock()
         try:
             return {"ok": True, "state": directory.state()}
@@ -411,8 +555,9 @@ class Session:
 
     def read(self, key: int, header: Dict[str, Any]) -> Dict[str, Any]:
         """Send a file of the job's directory from an offset on; symbolic links are not followed."""
-        directory = JobDirectory(header["directory"])
-        name = header["file"]
+        directory = self.directory(header)
+        name = header.get("file")
+        offset, left = number(header, "offset", 0), number(header, "limit", MAX_MESSAGE)
         if name not in ("stdout", "stderr"):
             raise Refused("file", "no such file")
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -421,14 +566,17 @@ class Session:
         except OSError as error:
             raise Refused("no_file", error.strerror) from error
         try:
+            directory.require_ours()
             handle = os.open(name, flags, dir_fd=folder)
         except OSError as error:
             raise Refused("no_file", error.strerror) from error
         finally:
             os.close(folder)
         try:
-            size = os.fstat(handle).st_size
-            offset, left = header.get("offset", 0), header.get("limit", MAX_MESSAGE)
+            status = os.fstat(handle)
+            if not stat.S_ISREG(status.st_mode):
+                raise Refused("no_file", "%s is not a regular file" % name)
+            size = status.st_size
             os.lseek(handle, offset, os.SEEK_SET)
             while left > 0:
                 chunk = os.read(handle, min(MAX_BODY, left))
@@ -443,8 +591,8 @@ class Session:
 
 def main() -> None:
     """Announce the session, then serve it."""
-    only = ""
-    if sys.argv[1:2] == ["--only"] and sys.argv[2:]:
+    only = None
+    if sys.argv[1:2] == ["--only"] and len(sys.argv) == 3:  # noqa: PLR2004 - the option, its value
         only = sys.argv[2]
     elif sys.argv[1:]:
         raise SystemExit("headgate-session: this program is for the gateway, not for people")

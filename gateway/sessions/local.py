@@ -8,6 +8,8 @@ from gateway.sessions.credentials import Credentials
 from gateway.sessions.session import Conversation, SessionUnavailable
 from headgate.settings import Section, command_environment
 
+_LINGER_SECONDS = 3.0
+
 
 class LocalSettings(Section, frozen=True):
     """`path` goes first in the session's PATH: where the simulated cluster's commands are."""
@@ -51,12 +53,23 @@ class LocalConnector:
         if process.stdin is None or process.stdout is None:
             raise SessionUnavailable(f"{argv[0]} came without pipes")
 
-        def hang_up() -> None:
-            with contextlib.suppress(ProcessLookupError):
-                process.terminate()
-
         conversation = Conversation(
-            reader=process.stdout, writer=process.stdin, nonce=nonce, hang_up=hang_up
+            reader=process.stdout,
+            writer=process.stdin,
+            nonce=nonce,
+            hang_up=process.stdin.close,
+            gone=lambda: _gone(process),
         )
         await conversation.start()
         return conversation
+
+
+async def _gone(process: asyncio.subprocess.Process) -> None:
+    """Like sshd: what is under way goes on for a while, what then still hangs is killed."""
+    try:
+        async with asyncio.timeout(_LINGER_SECONDS):
+            await process.wait()
+    except TimeoutError:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()

@@ -41,8 +41,12 @@ class User:
 
 @dataclass(slots=True)
 class _Kept:
-    """The place of one user's session; `opening` is the task that opens it, while it does."""
+    """The place of one user's session; `opening` is the task that opens it, while it does.
 
+    `users` counts who is in it or waits to be: until there is nobody it stays the user's place.
+    """
+
+    users: int = 0
     room: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(IN_FLIGHT))
     opening: asyncio.Task[None] | None = None
     session: UserSession | None = None
@@ -73,15 +77,15 @@ class SessionPool:
         Raises:
             SessionUnavailable: it cannot be opened.
         """
-        # Twice: what is being opened may fail for the sake of somebody else's older token.
-        session = await self._kept_session(user)
-        for _ in range(2):
+        async with self._place(user) as kept:
+            session = await self._session(kept)
+            # Twice: what is being opened may fail for the sake of somebody else's older token.
+            for _ in range(2):
+                if session is None:
+                    self.offer(user, certify)
+                    session = await self._session(kept)
             if session is None:
-                self.offer(user, certify)
-                session = await self._kept_session(user)
-        if session is None:
-            raise SessionUnavailable(f"no session for {user.account} on {user.cluster}")
-        async with self._kept[user].room:
+                raise SessionUnavailable(f"no session for {user.account} on {user.cluster}")
             yield session
 
     @contextlib.asynccontextmanager
@@ -91,24 +95,24 @@ class SessionPool:
         Raises:
             SessionUnavailable: it cannot be opened.
         """
-        session = await self._kept_session(user)
-        if session is not None:
-            async with self._kept[user].room:
+        async with self._place(user) as kept:
+            session = await self._session(kept)
+            if session is not None:
                 yield session
-            return
-        credentials = await fresh(delegated)
-        session = await self._connect(user, credentials)
-        try:
-            yield session
-        finally:
-            await session.close()
+                return
+            session = await self._connect(user, await fresh(delegated))
+            try:
+                yield session
+            finally:
+                await session.close()
 
     async def sweep(self) -> None:
         """Close what has ended or whose right has."""
         for user, kept in list(self._kept.items()):
             if kept.opening is None and self._usable(kept) is None:
                 self._retire(kept)
-                del self._kept[user]
+                if not kept.users:
+                    del self._kept[user]
 
     async def close(self) -> None:
         """Close all, what is under way included."""
@@ -123,11 +127,19 @@ class SessionPool:
             task.cancel()
         await asyncio.gather(*self._retiring, return_exceptions=True)
 
-    async def _kept_session(self, user: User) -> UserSession | None:
-        """The user's session, once whoever opens it has done so; None where there is none."""
-        kept = self._kept.get(user)
-        if kept is None:
-            return None
+    @contextlib.asynccontextmanager
+    async def _place(self, user: User) -> AsyncIterator[_Kept]:
+        """Room for one more request of the user; what is kept is looked at once there is."""
+        kept = self._kept.setdefault(user, _Kept())
+        kept.users += 1
+        try:
+            async with kept.room:
+                yield kept
+        finally:
+            kept.users -= 1
+
+    async def _session(self, kept: _Kept) -> UserSession | None:
+        """The session, once whoever opens it has done so; None where there is none."""
         if kept.opening is not None:
             await asyncio.wait([kept.opening])
         return self._usable(kept)
@@ -146,6 +158,8 @@ class SessionPool:
         except SessionUnavailable as error:
             # Who needs it now tries again; who does not will never miss it.
             log.warning("session_not_opened", account=user.account, error=str(error))
+        except Exception:
+            log.exception("session_not_opened", account=user.account)
         finally:
             kept.opening = None
 

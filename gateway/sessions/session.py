@@ -3,17 +3,28 @@
 import asyncio
 import contextlib
 import itertools
-from collections.abc import AsyncGenerator, Callable
-from typing import Any, Protocol
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
 
 import msgspec
+import structlog
 
-from gateway.jobs import Sealed
-from gateway.sessions.frames import Decoder, ProtocolError, encode
+from gateway.jobs import JobFiles, Sealed, Submitted
+from gateway.sessions.frames import MAX_HEADER, Decoder, ProtocolError, encode
+
+T = TypeVar("T")
+
+log = structlog.get_logger(__name__)
 
 ANNOUNCE_TIMEOUT = 20.0
 REPLY_TIMEOUT = 180.0
+GONE_TIMEOUT = 5.0
 CHUNK = 65536
+FRAME_COST = 64
+"""What a frame counts for besides its body, so that empty ones have a limit too."""
+PART = 1024 * 1024
+"""At most that much of a file is read at a time: a slow reader must not fill our memory."""
 
 
 class SessionLost(Exception):  # noqa: N818 - a condition: what was under way is unknown
@@ -24,32 +35,18 @@ class SessionUnavailable(Exception):  # noqa: N818 - a condition
     """No session can be had now: nothing was asked."""
 
 
+class NotCertified(SessionUnavailable):
+    """The translator gives no certificate for this, whatever becomes of others."""
+
+
 class SessionRefused(Exception):  # noqa: N818 - an answer
     """The session program said no: a code, the words of whom it asked, and the job's files."""
 
-    def __init__(self, code: str, words: str, state: "JobFiles | None" = None) -> None:
+    def __init__(self, code: str, words: str, state: JobFiles | None = None) -> None:
         super().__init__(f"{code}: {words}")
         self.code = code
         self.words = words
         self.state = state
-
-
-class Submitted(msgspec.Struct, frozen=True):
-    """sbatch's answer; `words` is what it or the site's plugins said besides."""
-
-    attempt: int
-    job_id: int
-    words: str = ""
-
-
-class JobFiles(msgspec.Struct, frozen=True):
-    """What the files in a job's directory say; `claim` is "<Slurm job id> <node>"."""
-
-    attempt: int = 0
-    submitted: Submitted | None = None
-    claim: str | None = None
-    exit: int | None = None
-    failure: str | None = None
 
 
 class UserSession(Protocol):
@@ -62,11 +59,14 @@ class UserSession(Protocol):
     async def submit(self, sealed: Sealed, attempt: int) -> Submitted:
         """Hand a job to sbatch, once per attempt; said again, the same answer comes again."""
 
-    async def cancel(self, row: str, job_id: int) -> None:
-        """End a job of this row."""
+    async def cancel(self, row: str, job_id: int, directory: str = "") -> None:
+        """End a job of this row; with its directory, also what may be started of it later."""
 
     async def files(self, row: str, directory: str) -> JobFiles | None:
         """What the job's files say once nobody is submitting it; None: there are none."""
+
+    async def withdraw(self, row: str, directory: str, attempt: int) -> bool:
+        """Forbid an attempt that nobody has begun, for ever; False: it has begun."""
 
     def read(
         self, row: str, directory: str, file: str, *, offset: int, limit: int
@@ -97,18 +97,39 @@ class Reader(Protocol):
         """Some bytes, empty at the end."""
 
 
+@dataclass(slots=True)
+class _Exchange:
+    """A request under way: the frames that came for it, and how many bytes may still come."""
+
+    room: int
+    frames: asyncio.Queue[tuple[dict[str, Any], bytes] | None] = field(
+        default_factory=asyncio.Queue
+    )
+
+
 class Conversation:
-    """A `UserSession` over any pair of byte streams; requests run side by side."""
+    """A `UserSession` over any pair of byte streams; requests run side by side.
+
+    `hang_up` ends the connection at once, `gone` returns when nothing of it is left. The other
+    side runs as the user, who may have got hold of it: nothing it says is believed unchecked.
+    """
 
     def __init__(
-        self, *, reader: Reader, writer: Writer, nonce: str, hang_up: Callable[[], None]
+        self,
+        *,
+        reader: Reader,
+        writer: Writer,
+        nonce: str,
+        hang_up: Callable[[], None],
+        gone: Callable[[], Awaitable[object]],
     ) -> None:
         self._reader = reader
         self._writer = writer
         self._hang_up = hang_up
+        self._gone = gone
         self._decoder = Decoder(nonce)
         self._ids = itertools.count(1)
-        self._waiting: dict[int, asyncio.Queue[tuple[dict[str, Any], bytes] | None]] = {}
+        self._waiting: dict[int, _Exchange] = {}
         self._announced = asyncio.Event()
         self._answered = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -132,6 +153,9 @@ class Conversation:
         except TimeoutError as error:
             await self.close()
             raise SessionUnavailable("the session program does not announce itself") from error
+        except asyncio.CancelledError:
+            await self.close()
+            raise
         if not self._decoder.announced:
             await self.close()
             raise SessionUnavailable(f"no session program: {self._decoder.noise()}")
@@ -148,28 +172,42 @@ class Conversation:
             "script_bytes": len(script),
         }
         reply = await self._ask(header, script + sealed.environment.encode())
-        return msgspec.convert(reply, Submitted)
+        return _understood(reply, Submitted)
 
-    async def cancel(self, row: str, job_id: int) -> None:
+    async def cancel(self, row: str, job_id: int, directory: str = "") -> None:
         """See `UserSession`."""
-        await self._ask({"op": "cancel", "row": row, "job_id": job_id})
+        place = {"directory": directory} if directory else {}
+        await self._ask({"op": "cancel", "row": row, "job_id": job_id, **place})
 
     async def files(self, row: str, directory: str) -> JobFiles | None:
         """See `UserSession`."""
         reply = await self._ask({"op": "state", "row": row, "directory": directory})
-        return msgspec.convert(reply["state"], JobFiles | None)
+        return None if reply.get("state") is None else _understood(reply["state"], JobFiles)
+
+    async def withdraw(self, row: str, directory: str, attempt: int) -> bool:
+        """See `UserSession`."""
+        header = {"op": "withdraw", "row": row, "directory": directory, "attempt": attempt}
+        return (await self._ask(header)).get("withdrawn") is True
 
     async def read(
         self, row: str, directory: str, file: str, *, offset: int, limit: int
     ) -> AsyncGenerator[bytes]:
         """See `UserSession`."""
-        header = {"op": "read", "row": row, "directory": directory, "file": file}
-        async with contextlib.aclosing(
-            self._exchange({**header, "offset": offset, "limit": limit})
-        ) as frames:
-            async for _, body in frames:
-                if body:
-                    yield body
+        # A part is asked for when the one before is taken: that bounds what waits in memory.
+        end = offset + limit
+        while offset < end:
+            asked = min(PART, end - offset)
+            header = {"op": "read", "row": row, "directory": directory, "file": file}
+            exchange = self._exchange({**header, "offset": offset, "limit": asked}, expected=asked)
+            got = 0
+            async with contextlib.aclosing(exchange) as frames:
+                async for _, body in frames:
+                    got += len(body)
+                    if body:
+                        yield body
+            if got < asked:
+                return
+            offset += got
 
     async def drain(self) -> None:
         """Return when nothing that was asked is still under way."""
@@ -183,31 +221,35 @@ class Conversation:
         self._hang_up()
         if self._task is not None:
             self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+            await asyncio.wait([self._task])
+        try:
+            async with asyncio.timeout(GONE_TIMEOUT):
+                await self._gone()
+        except TimeoutError:
+            log.warning("session_lingers")
 
     async def _ask(self, header: dict[str, Any], body: bytes = b"") -> dict[str, Any]:
         """Send one message, return its one reply."""
         reply: dict[str, Any] = {}
-        async for reply, _ in self._exchange(header, body):  # noqa: B007 - the last one counts
-            pass
+        async with contextlib.aclosing(self._exchange(header, body)) as frames:
+            async for reply, _ in frames:  # noqa: B007 - the last one counts
+                pass
         return reply
 
     async def _exchange(
-        self, header: dict[str, Any], body: bytes = b""
+        self, header: dict[str, Any], body: bytes = b"", *, expected: int = 0
     ) -> AsyncGenerator[tuple[dict[str, Any], bytes]]:
         if self._ended:
             raise SessionLost("the session has ended")
         key = next(self._ids)
-        queue: asyncio.Queue[tuple[dict[str, Any], bytes] | None] = asyncio.Queue()
-        self._waiting[key] = queue
+        exchange = self._waiting[key] = _Exchange(room=expected + MAX_HEADER)
         try:
             async with asyncio.timeout(REPLY_TIMEOUT):
                 await self._send(encode({**header, "id": key}, body))
             more = True
             while more:
                 async with asyncio.timeout(REPLY_TIMEOUT):
-                    frame = await queue.get()
+                    frame = await exchange.frames.get()
                 if frame is None:
                     raise SessionLost("the session ended before it answered")
                 reply = frame[0]
@@ -235,25 +277,45 @@ class Conversation:
         try:
             while data := await self._reader.read(CHUNK):
                 for header, body in self._decoder.feed(data):
-                    queue = self._waiting.get(int(header.get("id", 0)))
-                    if queue is not None:
-                        queue.put_nowait((header, body))
+                    self._hand_on(header, body)
                 if self._decoder.announced:
                     self._announced.set()
-        except (OSError, EOFError, ProtocolError):
+        except ProtocolError as error:
+            log.warning("session_breaks_protocol", error=str(error))
+            self._hang_up()
+        except (OSError, EOFError):
             self._hang_up()
         finally:
             self._end()
             self._announced.set()
 
+    def _hand_on(self, header: dict[str, Any], body: bytes) -> None:
+        """Give a frame to whoever waits for it; nobody does any more where they gave up."""
+        key = header.get("id")
+        exchange = self._waiting.get(key) if isinstance(key, int) else None
+        if exchange is None:
+            return
+        exchange.room -= len(body) + FRAME_COST
+        if exchange.room < 0:
+            raise ProtocolError("more than was asked for")
+        exchange.frames.put_nowait((header, body))
+
     def _end(self) -> None:
         self._ended = True
         self._answered.set()
-        for queue in self._waiting.values():
-            queue.put_nowait(None)
+        for exchange in self._waiting.values():
+            exchange.frames.put_nowait(None)
+
+
+def _understood(value: object, kind: type[T]) -> T:
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise SessionLost(f"an answer that is none: {error}") from error
 
 
 def _raise_refusal(reply: dict[str, Any]) -> None:
     if not reply.get("ok"):
-        state = msgspec.convert(reply.get("state"), JobFiles | None)
-        raise SessionRefused(str(reply.get("code")), str(reply.get("words", "")).strip(), state)
+        state = reply.get("state")
+        files = None if state is None else _understood(state, JobFiles)
+        raise SessionRefused(str(reply.get("code")), str(reply.get("words", "")).strip(), files)

@@ -4,13 +4,10 @@ import asyncio
 import secrets
 
 import asyncssh
-import structlog
 
 from gateway.sessions.credentials import Credentials
 from gateway.sessions.session import Conversation, SessionUnavailable
 from headgate.settings import Section
-
-log = structlog.get_logger(__name__)
 
 CONNECT_TIMEOUT = 10.0
 
@@ -35,8 +32,11 @@ class SshConnector:
         Raises:
             SessionUnavailable: the node is away, refuses us, or is not the one we know.
         """
-        key = asyncssh.import_private_key(credentials.private_key)
-        certificate = asyncssh.import_certificate(credentials.certificate)
+        try:
+            key = asyncssh.import_private_key(credentials.private_key)
+            certificate = asyncssh.import_certificate(credentials.certificate)
+        except (ValueError, asyncssh.Error) as error:
+            raise SessionUnavailable(f"the certificate is of no use: {error}") from error
         nonce = secrets.token_urlsafe(24)
         try:
             connection = await asyncssh.connect(
@@ -62,8 +62,47 @@ class SshConnector:
         except (OSError, asyncssh.Error, TimeoutError) as error:
             connection.abort()
             raise SessionUnavailable(f"login node {self._settings.host}: {error}") from error
+        except asyncio.CancelledError:
+            connection.abort()
+            raise
         conversation = Conversation(
-            reader=process.stdout, writer=process.stdin, nonce=nonce, hang_up=connection.abort
+            reader=_Stdout(process.stdout),
+            writer=_Stdin(process.stdin),
+            nonce=nonce,
+            hang_up=connection.abort,
+            gone=connection.wait_closed,
         )
         await conversation.start()
         return conversation
+
+
+class _Stdout:
+    """The session's output; a lost connection is what it is for any stream: an OSError."""
+
+    def __init__(self, stream: asyncssh.SSHReader[bytes]) -> None:
+        self._stream = stream
+
+    async def read(self, n: int = -1) -> bytes:
+        """Some bytes, empty at the end."""
+        try:
+            return await self._stream.read(n)
+        except asyncssh.Error as error:
+            raise ConnectionError(str(error)) from error
+
+
+class _Stdin:
+    """The session's input, likewise."""
+
+    def __init__(self, stream: asyncssh.SSHWriter[bytes]) -> None:
+        self._stream = stream
+
+    def write(self, data: bytes) -> None:
+        """Queue bytes."""
+        self._stream.write(data)
+
+    async def drain(self) -> None:
+        """Wait until there is room for more."""
+        try:
+            await self._stream.drain()
+        except asyncssh.Error as error:
+            raise ConnectionError(str(error)) from error

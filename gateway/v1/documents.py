@@ -38,7 +38,11 @@ def job_document(job: Job) -> dict[str, Any]:
         "created_at": rfc3339(job.created_at),
         "updated_at": rfc3339(job.updated_at),
         "spec": job.spec,
-        "links": {"self": f"/v1/jobs/{job.id}", "stdout": f"/v1/jobs/{job.id}/stdout"},
+        "links": {
+            "self": f"/v1/jobs/{job.id}",
+            "stdout": f"/v1/jobs/{job.id}/stdout",
+            "stderr": f"/v1/jobs/{job.id}/stderr",
+        },
     }
 
 

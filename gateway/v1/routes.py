@@ -1,8 +1,10 @@
 """The routes of `/v1`: token to principal, body to value, value to document, nothing else."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 
+import structlog
 from aiohttp import web
 
 from gateway.clusters import Clusters
@@ -14,8 +16,10 @@ from gateway.v1.documents import cluster_document, job_document, me_document
 from headgate import __version__
 from headgate.identity import Principal
 from headgate.oidc import TokenVerifier
-from headgate.problems import Fault, Invalid
+from headgate.problems import Fault, Invalid, Problem
 from headgate.web import Check, add_health, bearer_token, create_app, json_body, json_response
+
+log = structlog.get_logger(__name__)
 
 MAX_KEY = 255
 DEFAULT_PAGE = 100
@@ -81,11 +85,12 @@ class Api:
         return json_response({"clusters": documents})
 
     async def submit_job(self, request: web.Request) -> web.Response:
-        """Admit a job: 201 with its place, 200 if this very request had been admitted before."""
+        """Admit a job: 201 with its place; the same job again for the same key and body."""
         principal, token = await self._principal(request)
         key = request.headers.get("Idempotency-Key", "")
-        if len(key) > MAX_KEY or not key.isprintable():
-            raise Invalid(f"An Idempotency-Key has at most {MAX_KEY} printable characters.")
+        empty = not key and "Idempotency-Key" in request.headers
+        if empty or len(key) > MAX_KEY or not key.isprintable():
+            raise Invalid(f"An Idempotency-Key has 1 to {MAX_KEY} printable characters.")
         spec = await json_body(request, JobSpec)
         body = await request.read()
         job, _ = await self.jobs.submit(principal, token, spec, key, body)
@@ -137,10 +142,22 @@ class Api:
         # A payload prints what it likes: no browser may take it for a page.
         headers = {"Content-Type": "text/plain", "X-Content-Type-Options": "nosniff"}
         response = web.StreamResponse(headers=headers)
-        async for chunk in chunks:
-            if not response.prepared:
-                await response.prepare(request)
-            await response.write(chunk)
+        async with aclosing(chunks):
+            try:
+                async for chunk in chunks:
+                    if not response.prepared:
+                        await response.prepare(request)
+                    await response.write(chunk)
+            except Problem as problem:
+                if not response.prepared:
+                    raise
+                # The status is sent: only a broken connection can say that this is not all.
+                log.warning("output_cut", path=request.path, cause=str(problem))
+                _cut(request)
+                return response
+            except ConnectionError:
+                log.info("client_left", path=request.path)
+                return response
         if not response.prepared:
             await response.prepare(request)
         await response.write_eof()
@@ -149,6 +166,11 @@ class Api:
     async def _principal(self, request: web.Request) -> tuple[Principal, str]:
         token = bearer_token(request)
         return await self.verifier.verify(token), token
+
+
+def _cut(request: web.Request) -> None:
+    if request.transport is not None:
+        request.transport.abort()
 
 
 def _etag(job: Job) -> str:

@@ -27,7 +27,7 @@ DIRECTORIES = {*SHIPPED, "testbed", "tests", "bench", "constraints", "docs", "pa
 LONGEST = 400
 LONGER = {
     # Login nodes get one root-owned file that imports nothing of ours.
-    "gateway/session/headgate_session.py": 600,
+    "gateway/session/headgate_session.py": 650,
 }
 READ_THE_ENVIRONMENT = {
     "headgate/settings.py",  # hands it to commands

@@ -55,6 +55,25 @@ async def test_the_same_key_and_body_are_the_same_job(alice: Any):
     assert (other.status, other.json["code"]) == (422, "idempotency_key_reused")
 
 
+async def test_a_key_that_is_none_is_refused(alice: Any):
+    """An empty key protects nothing, and is refused rather than taken for none."""
+    answer = await alice("POST", "/v1/jobs", json=OK, headers={"Idempotency-Key": ""})
+    assert answer.status == 400
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"attributes": {"account": "proj\n"}},
+        {"resources": {"memory": 10**60}},
+    ],
+)
+async def test_words_and_numbers_have_bounds(alice: Any, change: dict[str, Any]):
+    """A newline behind a word, and a number beyond any machine, are refused."""
+    answer = await alice("POST", "/v1/jobs", json={**OK, **change})
+    assert answer.status == 400, answer.json
+
+
 async def test_two_users_may_choose_the_same_key(alice: Any, bob: Any):
     """Keys belong to the caller: nobody is answered with somebody else's job."""
     headers = {"Idempotency-Key": str(uuid.uuid4())}
@@ -164,6 +183,11 @@ async def test_a_huge_body_is_refused(alice: Any):
             {"resources": {"node_count": 3, "process_count": 3}},
             "too_many_nodes",
             "/resources/node_count",
+        ),
+        (
+            {"resources": {"process_count": 3, "cpu_cores_per_process": 3}},
+            "too_many_cores",
+            "/resources/cpu_cores_per_process",
         ),
         ({"attributes": {"duration": 10**7}}, "too_long", "/attributes/duration"),
         ({"container": {"image": "a/b"}}, "no_containers", "/container"),

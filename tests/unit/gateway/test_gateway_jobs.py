@@ -51,7 +51,7 @@ def test_all_faults_of_a_specification_are_reported_with_their_place():
         executable="a\0b",
         environment={"1X": "v", "OK": "a\0"},
         container=Container("-oProxyCommand=x"),
-        resources=Resources(node_count=3),
+        resources=Resources(node_count=3, process_count=2),
     )
     with pytest.raises(Invalid) as caught:
         check_spec(spec)

@@ -1,0 +1,25 @@
+"""What the tests of sender and tracker share."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from gateway import store as stores
+from gateway.store import Store, create_engine
+from tests.unit.gateway.recovery_world import World
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    """A fresh one."""
+    url = f"sqlite+aiosqlite:///{tmp_path}/gateway.db"
+    engine = create_engine(url)
+    async with engine.begin() as connection:
+        await connection.run_sync(stores.metadata.create_all)
+    await engine.dispose()
+    store = Store(url)
+    made = World(store)
+    yield made
+    await made.tracker.close()
+    await store.close()

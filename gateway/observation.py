@@ -9,6 +9,8 @@ from headgate.slurm.model import AccountedJob, JobState, QueuedJob
 
 ALREADY_STARTED = 197
 """Status of a batch script that found its row claimed by an earlier start."""
+_FIRST_SIGNAL = 128
+"""Shells tell of a signal by statuses from here on."""
 NO_ROOM = 196
 """Status of a batch script that could not write to its own directory."""
 
@@ -131,24 +133,37 @@ def has_words(after: Job) -> bool:
     return after.failure is not None and after.failure.kind in _IN_DOUBT
 
 
-def in_own_words(before: Job, after: Job, files: JobFiles, at: datetime) -> Job:
-    """An end as the job's own files tell it."""
+def in_own_words(
+    before: Job, after: Job, files: JobFiles, at: datetime, *, waited: bool
+) -> Job | None:
+    """An end as the job's own files tell it; None: wait, they may not be seen here yet.
+
+    Slurm knows a start by its id alone: after a controller has forgotten jobs and given their ids
+    away again, the status it tells may be another start's. The script writes down its own.
+    """
     payload = after.failure is not None and after.failure.kind is FailureKind.PAYLOAD
-    if not payload and files.exit is not None:
-        # What a controller that had lost its memory took for running was over long ago.
-        return _keeping(after, unheard(before, files, at))
-    if after.state is State.CANCELED and files.claim is None and after.started_at is not None:
-        words = "Slurm could not start the job on its node."
-        node = Failure(FailureKind.NODE, words, retry=True)
-        return msgspec.structs.replace(after, state=State.FAILED, failure=node)
-    if not payload:
-        return after
-    if files.failure:
+    alone = before.spec.resources.processes == 1
+    code = after.exit_code or 0
+    if payload and files.failure:
         return msgspec.structs.replace(after, exit_code=None, failure=_told(files.failure))
-    if after.exit_code == NO_ROOM and files.exit is None:
+    if files.exit is not None:
+        if payload and (files.exit == code or not alone):
+            return after
+        return _keeping(after, unheard(before, files, at))
+    if payload and code == NO_ROOM:
         words = "The job's directory could not be written: is there room, in your quota, too?"
         failure = Failure(FailureKind.QUOTA, words)
         return msgspec.structs.replace(after, exit_code=None, failure=failure)
+    unstarted = files.claim is None and after.started_at is not None
+    # A script that has claimed its row and was not killed has written down how it ended.
+    foreign = payload and alone and code < _FIRST_SIGNAL
+    ends_unstarted = unstarted and (payload or after.state is State.CANCELED)
+    if (ends_unstarted or foreign) and not waited:
+        return None
+    if ends_unstarted:
+        words = "Slurm could not start the job on its node."
+        failure = Failure(FailureKind.NODE, words, retry=True)
+        return msgspec.structs.replace(after, state=State.FAILED, exit_code=None, failure=failure)
     return after
 
 

@@ -200,14 +200,15 @@ class Tracker:
 
     def _told(self, before: Job, after: Job, files: JobFiles) -> Job | None:
         """The end as the job's own files tell it; None: not known yet, ask again."""
+        waited = self._owed_for(before) > self._cluster.settings.settle_seconds
         if after.exit_code != ALREADY_STARTED or not files.claim:
-            return in_own_words(before, after, files, self._clock.now())
+            return in_own_words(before, after, files, self._clock.now(), waited=waited)
         # Slurm started it twice and tells of the second start; the first one counts.
         now = self._clock.now()
         known = second_start(before, after, files, now)
         if known is not None:
             return known
-        if self._owed_for(before) <= self._cluster.settings.settle_seconds:
+        if not waited:
             return None
         lost = Failure(FailureKind.LOST, "Slurm started the job twice and lost it.", retry=True)
         return before.ended(State.FAILED, now, lost)

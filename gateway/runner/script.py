@@ -59,7 +59,7 @@ def _sbatch_arguments(
         f"--error={directory.replace('%', '%%')}/stderr",
         "--export=ALL",
         "--no-requeue",
-        f"--nodes={resources.node_count}-{resources.node_count}",
+        f"--nodes={resources.node_count}",
         f"--ntasks={resources.processes}",
         f"--cpus-per-task={resources.cpu_cores_per_process}",
     ]

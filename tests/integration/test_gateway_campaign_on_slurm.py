@@ -108,8 +108,9 @@ async def look_after_nodes(site: Site) -> None:
     memory until their nodes register again.
     """
     for turn in itertools.count():
-        with contextlib.suppress(CommandError):
+        with contextlib.suppress(CommandError):  # neither is drained
             await site.slurm("scontrol", "update", "nodename=n1,n2", "state=resume")
+        with contextlib.suppress(CommandError):  # slurmctld is away
             if turn % 5 == 0:
                 await site.slurm("scontrol", "reconfigure")
         await asyncio.sleep(3)

@@ -125,6 +125,7 @@ def test_a_refused_job_is_not_submitted_by_a_late_copy(home: Home):
         ("kill -KILL $$", "away"),
         ("echo 'sbatch: error: Munge encode failed: no munged' >&2; exit 1", "away"),
         ("echo 'Batch job submission failed: Socket timed out' >&2; exit 1", "away"),
+        ("echo 'submission failed: Unexpected missing socket error' >&2; exit 1", "away"),
         ("echo nonsense", "away"),
     ],
 )

@@ -95,7 +95,7 @@ def test_resources_become_sbatch_options(tmp_path: Path):
     sealed = seal(row=ROW, uid=0, spec=spec, directory=str(tmp_path), runtime=PlainRuntime())
     assert {
         f"--job-name=hg-{ROW}",
-        "--nodes=2-2",
+        "--nodes=2",
         "--ntasks=4",
         "--cpus-per-task=3",
         "--gres=gpu:2",

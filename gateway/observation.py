@@ -143,13 +143,20 @@ def in_own_words(
     """
     payload = after.failure is not None and after.failure.kind is FailureKind.PAYLOAD
     alone = before.spec.resources.processes == 1
-    code = after.exit_code or 0
     if payload and files.failure:
         return msgspec.structs.replace(after, exit_code=None, failure=_told(files.failure))
     if files.exit is not None:
-        if payload and (files.exit == code or not alone):
+        if payload and (files.exit == after.exit_code or not alone):
             return after
         return _keeping(after, unheard(before, files, at))
+    return _without_exit(after, files, waited=waited, payload=payload, alone=alone)
+
+
+def _without_exit(
+    after: Job, files: JobFiles, *, waited: bool, payload: bool, alone: bool
+) -> Job | None:
+    """An end of which the job itself has not written down the status."""
+    code = after.exit_code or 0
     if payload and code == NO_ROOM:
         words = "The job's directory could not be written: is there room, in your quota, too?"
         failure = Failure(FailureKind.QUOTA, words)

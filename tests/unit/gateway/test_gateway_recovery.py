@@ -134,16 +134,44 @@ async def test_a_controller_without_memory_does_not_hide_how_a_payload_ended(
     assert (await world.shown(job)).state is State.COMPLETED
 
 
-async def test_a_job_that_its_node_could_not_start_may_be_sent_again(world: World):
-    """Cancelled by root between start and claim: the node's failure, not the user's."""
+@pytest.mark.parametrize(("state", "status"), [(JobState.CANCELLED, 0), (JobState.FAILED, 127)])
+async def test_a_job_that_its_node_could_not_start_may_be_sent_again(
+    world: World, state: JobState, status: int
+):
+    """Ended by Slurm between start and claim: the node's failure, not the user's."""
     job = await world.queued(1)
-    world.remember(job, JobState.CANCELLED, cancelled_by_uid=0)
+    world.remember(job, state, cancelled_by_uid=0, exit_status=status)
     world.session(files=JobFiles(attempt=1))
     await world.look()
+    assert not (await world.shown(job)).state.final
+    await world.look(after=SETTLE + 1)
     found = await world.shown(job)
     assert (found.state, kind(found)) == (State.FAILED, FailureKind.NODE)
     assert found.failure is not None
     assert found.failure.retry
+
+
+async def test_the_status_of_another_start_under_the_same_id_is_not_the_jobs(world: World):
+    """What Slurm tells of an id it gave away twice waits for what the job itself writes down."""
+    job = await world.queued(1)
+    world.row(job, JobState.FAILED, exit_status=127)
+    session = world.session(files=JobFiles(attempt=1, claim="1 n1"))
+    await world.look()
+    assert not (await world.shown(job)).state.final
+    session.answers["files"] = JobFiles(attempt=1, claim="1 n1", exit=7)
+    await world.look(after=1)
+    found = await world.shown(job)
+    assert (found.exit_code, kind(found), found.nodes) == (7, FailureKind.PAYLOAD, "n1")
+
+
+async def test_a_job_that_writes_nothing_down_ends_as_slurm_says(world: World):
+    """A user may remove all files of a job: after a while Slurm's word is all there is."""
+    job = await world.queued(1)
+    world.row(job, JobState.FAILED, exit_status=3)
+    world.session(files=JobFiles(attempt=1, claim="1 n1"))
+    await world.look()
+    await world.look(after=SETTLE + 1)
+    assert (await world.shown(job)).exit_code == 3
 
 
 async def test_where_two_attempts_reached_slurm_the_one_that_claimed_counts(world: World):

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 DEFAULT_LIMIT = 64 * 1024 * 1024
+_REAP_SECONDS = 5.0
 
 
 class CommandError(Exception):
@@ -60,14 +61,15 @@ async def run(
         raise CommandError(f"{argv[0]} cannot be run: {error.strerror}") from error
     if process.stdin is None or process.stdout is None or process.stderr is None:
         raise CommandError(f"{argv[0]} came without pipes")
+    talk = asyncio.gather(
+        _feed(process.stdin, stdin),
+        _read(process.stdout, limit),
+        _read(process.stderr, limit),
+        process.wait(),
+    )
     try:
         async with asyncio.timeout(timeout):
-            _, stdout, stderr, status = await asyncio.gather(
-                _feed(process.stdin, stdin),
-                _read(process.stdout, limit),
-                _read(process.stderr, limit),
-                process.wait(),
-            )
+            _, stdout, stderr, status = await talk
     except TimeoutError as error:
         raise CommandError(f"{argv[0]} did not end within {timeout:g} s") from error
     except _TooMuch as error:
@@ -76,12 +78,30 @@ async def run(
         if process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            await process.wait()
+            await _reap(process)
     return Completed(tuple(argv), status, stdout, stderr)
 
 
 class _TooMuch(Exception):  # noqa: N818 - never leaves this module
     """More output than was allowed."""
+
+
+async def _reap(process: asyncio.subprocess.Process) -> None:
+    """Wait for the end of a killed command; asyncio sees it when the pipes are read to theirs."""
+    rest = (_discard(process.stdout), _discard(process.stderr), process.wait())
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_REAP_SECONDS):
+            await asyncio.gather(*rest)
+
+
+async def _discard(stream: asyncio.StreamReader | None) -> None:
+    while stream is not None:
+        try:
+            if not await stream.read(65536):
+                return
+        except RuntimeError:
+            # Whoever read before us is still at it, and goes on to the end.
+            return
 
 
 async def _feed(stream: asyncio.StreamWriter, data: bytes) -> None:

@@ -294,7 +294,7 @@ def test_a_directory_open_to_everybody_is_refused(login: Login):
     assert login.submit(job)["ok"]
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="root alone can give files away")
+@pytest.mark.site  # root alone can give files away
 @pytest.mark.parametrize("whose", ["jobs", f"jobs/{ROW}", f"jobs/{ROW}/.headgate"])
 def test_a_directory_made_by_somebody_else_is_refused(login: Login, whose: str):
     """A directory that another user made beforehand, at any level, is not used."""
@@ -305,7 +305,7 @@ def test_a_directory_made_by_somebody_else_is_refused(login: Login, whose: str):
     assert login.asked() == []
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="root alone can give links away")
+@pytest.mark.site  # root alone can give links away
 def test_a_link_of_somebody_else_is_not_followed(login: Login):
     """A link in the way that another user could turn elsewhere later is refused."""
     (login.home / "elsewhere").mkdir()

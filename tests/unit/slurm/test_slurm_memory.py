@@ -68,7 +68,7 @@ def test_a_request_is_what_its_options_say():
     """Relative paths, nodes from tasks, memory and GPUs per node and in all."""
     found = asked(
         1,
-        chdir="work",
+        chdir="job",
         output="o/%j",
         error="/e",
         ntasks="6",
@@ -81,8 +81,8 @@ def test_a_request_is_what_its_options_say():
         account="physics",
     ).request
     assert (found.directory, found.output, found.error) == (
-        "/home/u/work",
-        "/home/u/work/o/%j",
+        "/home/u/job",
+        "/home/u/job/o/%j",
         "/e",
     )
     assert (found.node_count, found.cpus(0), found.memory_mib) == (2, 6, 1024)

@@ -23,7 +23,7 @@ def test_ceilings_of_the_embedded_site(ceilings: Path) -> None:
     assert read_ceilings(ceilings, embedded=True).max_lifetime == 60
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+@pytest.mark.site  # only root can give a file away
 def test_ceilings_that_are_not_of_root(ceilings: Path) -> None:
     """A file of the signer's own or anybody's uid is refused."""
     os.chown(ceilings, 12345, -1)
@@ -76,7 +76,7 @@ def test_ceilings_that_are_not_understood(ceilings: Path, text: str) -> None:
         read_ceilings(ceilings, embedded=True)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+@pytest.mark.site  # only root can give a file away
 def test_keys_of_somebody_else(tmp_path: Path) -> None:
     """A private key that belongs to another uid is not read, even where it could be."""
     path = tmp_path / "key"

@@ -105,14 +105,19 @@ async def settled(ask: Callable[[], Awaitable[Completed]], expect: str) -> None:
     """Return when what a command prints matches; some things take Slurm a moment.
 
     Raises:
-        StoryError: not within a minute.
+        StoryError: not within a minute; with what was printed last.
     """
+    last = ""
     try:
         async with asyncio.timeout(_SETTLE_SECONDS):
-            while not re.search(expect, (await ask()).stdout.decode(errors="replace")):  # noqa: ASYNC110 - nobody sets an event
+            while True:
+                answer = await ask()
+                last = (answer.stdout + answer.stderr).decode(errors="replace")
+                if re.search(expect, last):
+                    return
                 await asyncio.sleep(_LOOK_AGAIN_SECONDS)
     except TimeoutError as error:
-        raise StoryError(f"{expect!r} did not come true") from error
+        raise StoryError(f"{expect!r} did not come true; the last answer was:\n{last}") from error
 
 
 def on_a_terminal() -> bool:

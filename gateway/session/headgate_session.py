@@ -522,13 +522,16 @@ class Session:
 
     def cancel(self, row: str, header: Dict[str, Any]) -> Dict[str, Any]:
         """End a job; one that is not there any more is no failure."""
-        if "directory" in header:
-            directory = self.directory(header)
-            if os.path.isdir(directory.private):
-                directory.require_ours()
+        directory = self.directory(header) if "directory" in header else None
+        if directory and os.path.isdir(directory.private):
+            directory.require_ours()
+        try:
+            argv = ["scancel", "--name=hg-" + row, str(number(header, "job_id", low=1))]
+            status, _, words = run(argv)
+        finally:
+            # Only now: a start before scancel would lose its claim, and be FAILED in Slurm's books.
+            if directory and os.path.isdir(directory.private):
                 directory.bar()
-        argv = ["scancel", "--name=hg-" + row, str(number(header, "job_id", low=1))]
-        status, _, words = run(argv)
         if status != 0 and "Invalid job id" not in words and "already completing" not in words:
             raise Refused("away" if any(sign in words for sign in AWAY) else "refused", words)
         return {"ok": True, "words": words[:MAX_WORDS]}

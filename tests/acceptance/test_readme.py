@@ -31,6 +31,11 @@ def told(text: str) -> list[str]:
     return lines
 
 
+def ending(output: bytes) -> str:
+    """How the demo ended: its last lines as they were printed."""
+    return "\n".join(output.decode().splitlines()[-40:])
+
+
 @pytest.mark.site
 @pytest.mark.timeout(240)
 async def test_the_readmes_story_is_what_the_demo_prints():
@@ -46,7 +51,7 @@ async def test_the_readmes_story_is_what_the_demo_prints():
     )
     output, _ = await process.communicate()
     printed = told(output.decode())
-    assert process.returncode == 0, printed[-20:]
+    assert process.returncode == 0, ending(output)
     remaining = iter(printed)
     missing = [line for line in told(story[1]) if line not in remaining]
     assert missing == []
@@ -62,4 +67,4 @@ async def test_the_story_is_true_on_the_embedded_site():
         cwd=REPOSITORY,
     )
     output, _ = await process.communicate()
-    assert process.returncode == 0, told(output.decode())[-20:]
+    assert process.returncode == 0, ending(output)

@@ -188,6 +188,20 @@ def test_a_cancelled_job_does_not_start_later(home: Home):
     assert Path(job.directory, ".headgate", "claim").read_text() == "cancelled\n"
 
 
+@pytest.mark.parametrize("answer", ["exit 0", "echo 'Unable to contact' >&2; exit 1"])
+def test_slurm_hears_of_a_cancellation_before_the_claim_is_taken(home: Home, answer: str):
+    """A job that starts meanwhile ends CANCELLED in Slurm's books too, and not FAILED."""
+    job = home.job()
+    home.submit(job)
+    claim = Path(job.directory, ".headgate", "claim")
+    scancel = home.path / "bin" / "scancel"
+    scancel.write_text(f"#!/bin/sh\n[ -e '{claim}' ] && echo late >> \"$HOME/late\"\n{answer}\n")
+    scancel.chmod(0o755)
+    home.ask({"op": "cancel", "row": job.row, "job_id": 7, "directory": job.directory})
+    assert not (home.path / "late").exists()
+    assert claim.read_text() == "cancelled\n"
+
+
 def test_cancelling_what_runs_leaves_its_claim(home: Home):
     """The claim of a payload that has started is its own."""
     job = home.job()

@@ -253,6 +253,7 @@ async def _plan(
         document = {
             "hash": found.plan.digest,
             "state": found.state.value,
+            "approved_by": found.approved_by,
             "changes": found.plan.changes,
             "refused": [
                 {"iss": r.identity.iss, "sub": r.identity.sub, "reason": r.reason}

@@ -44,7 +44,7 @@ from headgate.identity import Identity
 log = structlog.get_logger(__name__)
 
 CONFIRMATIONS = 3
-BY_RULE = "rule"
+BY_RULE = "the rule in [approval]"
 
 
 class BrakedError(Exception):
@@ -57,10 +57,11 @@ class NoSuchPlanError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """What `plan` found: the plan, where it stands, and who waits for a decision."""
+    """What `plan` found: the plan, where it stands, who approved it (or ""), who is refused."""
 
     plan: Plan
     state: PlanState
+    approved_by: str
     refusals: tuple[Refusal, ...]
 
 
@@ -197,8 +198,9 @@ class Importer:
             if state is PlanState.PROPOSED and rule.kinds and approves(plan, rule):
                 state = PlanState.APPROVED
                 await book.set_plan(plan.digest, state, approved_by=BY_RULE, approved_at=now)
+            stored = await book.plan(plan.digest)
         log.info("planned", plan=plan.digest, changes=len(plan.changes), state=state.value)
-        return Planned(plan, state, refusals)
+        return Planned(plan, state, (stored and stored.approved_by) or "", refusals)
 
     async def _decide(self, book: Book, facts: Facts) -> "_Decision":
         """What is to be done now; nothing is written."""

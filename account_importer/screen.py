@@ -42,7 +42,8 @@ def planned(found: Planned) -> str:
         ]
         head = ("CHANGE", "ACCOUNT", "UID", "SHELL", "USER", "GROUPS", "SUBJECT", "REASON")
         digest = found.plan.digest
-        blocks += [table(head, rows), f"plan {digest}: {found.state.value}"]
+        by = f" by {printable(found.approved_by)}" if found.approved_by else ""
+        blocks += [table(head, rows), f"plan {digest}: {found.state.value}{by}"]
         if found.state is PlanState.PROPOSED:
             blocks.append(f"approve it with: headgate-accounts approve {digest[:12]} --by NAME")
     else:

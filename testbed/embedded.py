@@ -175,16 +175,16 @@ class EmbeddedSite:
         return (*whom, str(self.path("cluster", "bin", program)), *arguments)
 
     async def import_accounts(self) -> None:
-        """Read the source and link everybody who is eligible, approved by us.
+        """Read the source and link everybody who is eligible.
 
         Raises:
             CommandError: a step failed; with its words.
         """
         await self.accounts("pull")
         plan = msgspec.json.decode(await self.accounts("plan", "--json"))
-        if plan["changes"]:
+        if plan["state"] == "proposed":
             await self.accounts("approve", plan["hash"], "--by", "testbed")
-            await self.accounts("apply")
+        await self.accounts("apply")
 
     async def status(self) -> dict[str, Status]:
         """How the services fare, by name."""

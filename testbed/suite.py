@@ -208,8 +208,10 @@ def accounts(suite: Suite, peers: Sequence[tuple[str, Mapping[str, Any]]]) -> No
     secret = files.write(f"conf/{ACCOUNTS}.secret", _IMPORTER_SECRET, owner=ACCOUNTS, mode=0o600)
     mode: dict[str, Any]
     if suite.mapping is not None:
+        newcomers = "link"
         mode = {"mode": "mapping", "mapping": dict(suite.mapping)}
     else:
+        newcomers = "create"
         policy = {
             "realm": suite.realm,
             "kinds": ["create", "block", "unblock"],
@@ -235,6 +237,8 @@ def accounts(suite: Suite, peers: Sequence[tuple[str, Mapping[str, Any]]]) -> No
                 "client_secret_file": str(secret),
                 "groups_any": ["hpc"],
             },
+            # Who comes into the group gets in by this rule; anything else waits for a person.
+            "approval": {"kinds": [newcomers], "groups_any": ["hpc"]},
             "listen": _listen(addresses.accounts),
             "peers": [
                 {"instance": name, "keys": [key], "verbs": ["registry.read"]} for name, key in peers

@@ -11,7 +11,7 @@ REPOSITORY = Path(__file__).parents[2]
 STORY = re.compile(r"<!-- story -->\n```console\n(.*?)```", re.DOTALL)
 VARYING = (
     (r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "ID"),
-    (r"\b[0-9a-f]{12}\b", "HASH"),
+    (r"\b([0-9a-f]{64}|[0-9a-f]{12})\b", "HASH"),
     (r"^[0-9a-f]{8} ", "ID "),
     (r"127\.0\.0\.1:\d+", "ADDRESS"),
     (r"\d+s\b", "SECONDS"),

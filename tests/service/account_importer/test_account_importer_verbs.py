@@ -9,7 +9,7 @@ from sqlalchemy import update
 
 from account_importer.directory import SourceError, UnixUser
 from account_importer.executor import RegistryTarget
-from account_importer.importer import BrakedError, Importer, NoSuchPlanError
+from account_importer.importer import BY_RULE, BrakedError, Importer, NoSuchPlanError
 from account_importer.rules import (
     AccountSettings,
     ApprovalSettings,
@@ -71,13 +71,15 @@ async def test_planning_again_gives_the_same_plan(site: Any) -> None:
 
 
 async def test_a_rule_approves_in_its_bounds_only(site: Any) -> None:
-    """The rule's kinds and number decide; beyond them a person does."""
-    rule = ApprovalSettings(kinds=("create",), max_changes=2)
+    """The rule's kinds, number and groups decide; beyond them a person does."""
+    rule = ApprovalSettings(kinds=("create",), max_changes=3, groups_any=("hpc",))
+    await site.importer().pull()
+    for beyond in ({"kinds": ("block",)}, {"max_changes": 2}, {"groups_any": ("gpu",)}):
+        found = await site.importer(approval=msgspec.structs.replace(rule, **beyond)).plan()
+        assert (found.state, found.approved_by) == (PlanState.PROPOSED, ""), beyond
     importer = site.importer(approval=rule)
-    await importer.pull()
-    assert (await importer.plan()).state is PlanState.PROPOSED
-    importer = site.importer(approval=msgspec.structs.replace(rule, max_changes=3))
-    assert (await importer.plan()).state is PlanState.APPROVED
+    found = await importer.plan()
+    assert (found.state, found.approved_by) == (PlanState.APPROVED, BY_RULE)
     (result,) = await importer.apply()
     assert result.made == 3
 

@@ -22,7 +22,7 @@ from headgate.web import (
 )
 from token_translator import wire
 from token_translator.callers import Callers
-from token_translator.issuing import Issued, Issuing
+from token_translator.issuing import Issued, Issuing, Wanted
 from token_translator.krl import RevocationList
 from token_translator.seals import Verb
 
@@ -43,11 +43,16 @@ AUTHORITIES = web.AppKey("authorities", Authorities)
 
 
 class CertificateRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Body of `POST /v1/certificates`; `profile: session` is for services."""
+    """Body of `POST /v1/certificates`; `profile: session` is for services.
+
+    `lifetime` in seconds and `source_address` (one IP address) ask for less than one would get.
+    """
 
     public_key: str
     realm: str | None = None
     profile: Literal["person", "session"] = "person"
+    lifetime: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    source_address: str | None = None
 
 
 class SealRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -98,29 +103,23 @@ def create(
 async def post_certificate(request: web.Request) -> web.Response:
     """A certificate for the token's holder; for a service, one that runs the session only."""
     callers, issuing = request.app[CALLERS], request.app[ISSUING]
-    token = bearer_token(request)
-    if HEADER in request.headers:
-        peer = callers.peer(request.headers[HEADER], "certificates.session")
-        principal = await callers.behind(peer, token)
+    token, credential = bearer_token(request), request.headers.get(HEADER)
+    if credential is None:
+        principal, instance = await callers.person(token), ""
         body = await json_body(request, CertificateRequest)
-        if body.profile != "session":
-            raise Forbidden("A service gets certificates of the profile session only.")
-        issued = await issuing.for_session(
-            principal,
-            instance=peer.instance,
-            public_key=body.public_key,
-            realm=body.realm,
-            request_id=request[REQUEST_ID],
-        )
-        return _created(issued)
-    principal = await callers.person(token)
-    body = await json_body(request, CertificateRequest)
-    if body.profile != "person":
-        raise Forbidden("The profile session is for services of this site.")
-    issued = await issuing.for_person(
+        if body.profile != "person":
+            raise Forbidden("The profile session is for services of this site.")
+    else:
+        peer = callers.peer(credential)
+        instance, body = peer.instance, await json_body(request, CertificateRequest)
+        peer.require("certificates.login" if body.profile == "person" else "certificates.session")
+        admit = callers.login if body.profile == "person" else callers.behind
+        principal = await admit(peer, token)
+    issue = issuing.for_person if body.profile == "person" else issuing.for_session
+    issued = await issue(
         principal,
-        public_key=body.public_key,
-        realm=body.realm,
+        instance=instance,
+        wanted=Wanted(body.public_key, body.realm, body.lifetime, body.source_address),
         request_id=request[REQUEST_ID],
     )
     return _created(issued)

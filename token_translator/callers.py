@@ -30,14 +30,15 @@ class Callers:
             issuer.url: frozenset({audience, *issuer.audiences}) for issuer in issuers
         }
 
-    def peer(self, header: str, verb: str) -> Peer:
+    def peer(self, header: str, verb: str | None = None) -> Peer:
         """The calling service, if it may do that.
 
         Raises:
             Unauthenticated: no valid peer credential. Forbidden: it lacks the verb.
         """
         peer = self._peers.verify(header)
-        peer.require(verb)
+        if verb is not None:
+            peer.require(verb)
         return peer
 
     async def person(self, token: str) -> Principal:
@@ -46,12 +47,16 @@ class Callers:
         Raises:
             Unauthenticated: it is not valid, or for another. Unavailable: the issuer is away.
         """
-        principal = await self._tokens.verify(token)
-        if principal.audience.isdisjoint(self._own[principal.identity.iss]):
-            raise Unauthenticated(
-                f"The token is meant for another service; ask for the audience {self._audience}."
-            )
-        return principal
+        return self._meant(await self._tokens.verify(token), frozenset())
+
+    async def login(self, peer: Peer, token: str) -> Principal:
+        """The holder of a token that a login service hands in: meant for it or for us by name.
+
+        Raises:
+            Unauthenticated: it is not valid, or for a third. Unavailable: the issuer is away.
+        """
+        also = frozenset({peer.audience} if peer.audience else ())
+        return self._meant(await self._tokens.verify(token, also_accept=also), also)
 
     async def behind(self, peer: Peer, token: str) -> Principal:
         """The holder of a token that a service hands in, meant for it or for us.
@@ -61,3 +66,11 @@ class Callers:
         """
         also = frozenset({peer.audience} if peer.audience else ())
         return await self._tokens.verify(token, also_accept=also)
+
+    def _meant(self, principal: Principal, also: frozenset[str]) -> Principal:
+        # `client_audiences` are for jobs: a login needs a token that names whom it is for.
+        if principal.audience.isdisjoint(self._own[principal.identity.iss] | also):
+            raise Unauthenticated(
+                f"The token is meant for another service; ask for the audience {self._audience}."
+            )
+        return principal

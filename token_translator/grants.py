@@ -10,9 +10,10 @@ from typing import Annotated, Literal
 from urllib.parse import quote
 
 import msgspec
+from msgspec.structs import replace
 
 from headgate.identity import Principal
-from headgate.problems import Forbidden, Unauthenticated
+from headgate.problems import Fault, Forbidden, Invalid, Unauthenticated
 from headgate.settings import Section
 
 BACKDATE = timedelta(seconds=60)
@@ -193,6 +194,31 @@ def _grant(
         force_command=force_command,
         extensions=tuple(sorted(set(extensions))),
     )
+
+
+def narrowed(
+    grant: Grant, *, lifetime: int | None, source_address: str | None, now: datetime
+) -> Grant:
+    """The grant with what the caller asked to have less of: `lifetime` in seconds, one address.
+
+    Raises:
+        Invalid: an address that is none, or not within the networks of the grant.
+    """
+    if lifetime is not None:
+        until = (now + timedelta(seconds=lifetime)).astimezone(UTC).replace(microsecond=0)
+        grant = replace(grant, valid_before=min(grant.valid_before, until))
+    if source_address is None:
+        return grant
+    try:
+        address = ipaddress.ip_address(source_address)
+    except ValueError as error:
+        detail = "This is no IP address."
+        raise Invalid(detail, faults=[Fault("/source_address", detail)]) from error
+    allowed = [ipaddress.ip_network(network) for network in grant.source_addresses]
+    if allowed and not any(address in network for network in allowed):
+        detail = f"A certificate is good from {', '.join(grant.source_addresses)} only."
+        raise Invalid(detail, faults=[Fault("/source_address", detail)])
+    return replace(grant, source_addresses=(str(ipaddress.ip_network(address)),))
 
 
 def token_fingerprint(principal: Principal) -> str:

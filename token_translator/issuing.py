@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Protocol
 from uuid import UUID
 
@@ -70,6 +70,22 @@ class Issued:
     account: grants.Account
 
 
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a caller asks for: a key, a realm, and less of a lifetime or of addresses."""
+
+    public_key: str
+    realm: str | None = None
+    lifetime: int | None = None
+    source_address: str | None = None
+
+    def narrow(self, grant: grants.Grant, now: datetime) -> grants.Grant:
+        """The grant with no more than is wanted."""
+        return grants.narrowed(
+            grant, lifetime=self.lifetime, source_address=self.source_address, now=now
+        )
+
+
 class Issuing:
     """Decides, and has the signer sign."""
 
@@ -90,40 +106,34 @@ class Issuing:
         self._throttle = Throttle(policy.sealed_per_minute)
 
     async def for_person(
-        self, principal: Principal, *, public_key: str, realm: str | None, request_id: str
+        self, principal: Principal, *, instance: str, wanted: Wanted, request_id: str
     ) -> Issued:
-        """A certificate for somebody's own login."""
+        """A certificate for somebody's own login; `instance` is the service in between, if any."""
         rule = grants.admit(principal, grants.Profile.PERSON, self._policy.rules)
-        self._check_key(public_key)
-        account = await self._account(principal.identity, realm)
-        grant = grants.grant_person(principal, account, rule, now=self._clock.now())
-        subject = _subject(principal, account, grants.Profile.PERSON, request_id=request_id)
-        return await self._sign(grant, account, public_key, subject)
+        self._check_key(wanted.public_key)
+        account = await self._account(principal.identity, wanted.realm)
+        now = self._clock.now()
+        grant = grants.grant_person(principal, account, rule, now=now)
+        subject = _subject(
+            principal, account, grants.Profile.PERSON, instance=instance, request_id=request_id
+        )
+        return await self._sign(wanted.narrow(grant, now), account, wanted.public_key, subject)
 
     async def for_session(
-        self,
-        principal: Principal,
-        *,
-        instance: str,
-        public_key: str,
-        realm: str | None,
-        request_id: str,
+        self, principal: Principal, *, instance: str, wanted: Wanted, request_id: str
     ) -> Issued:
         """A certificate for a service that has the person's token: the session program only."""
         rule = grants.admit(principal, grants.Profile.SESSION, self._policy.rules)
-        self._check_key(public_key)
-        account = await self._account(principal.identity, realm)
+        self._check_key(wanted.public_key)
+        account = await self._account(principal.identity, wanted.realm)
+        now = self._clock.now()
         grant = grants.grant_session(
-            principal,
-            account,
-            rule,
-            program=self._policy.session_program,
-            now=self._clock.now(),
+            principal, account, rule, program=self._policy.session_program, now=now
         )
         subject = _subject(
             principal, account, grants.Profile.SESSION, instance=instance, request_id=request_id
         )
-        return await self._sign(grant, account, public_key, subject)
+        return await self._sign(wanted.narrow(grant, now), account, wanted.public_key, subject)
 
     async def seal(
         self, principal: Principal, *, instance: str, row: UUID, digest: str, realm: str

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from token_translator.settings import Settings
 PROGRAM = "/usr/libexec/headgate/headgate-session"
 AUDIENCE = "https://tokens.site.example/"
 GATEWAY_AUDIENCE = "https://gateway.site.example/"
+DOOR_AUDIENCE = "https://door.site.example/"
 
 
 @dataclass(slots=True)
@@ -103,12 +104,13 @@ class Keys:
     tokens: jwk.OKPKey
     gateway: jwk.OKPKey
     stranger: jwk.OKPKey
+    frontdoor: jwk.OKPKey
 
 
 @pytest.fixture(scope="session")
 def peer_keys() -> Keys:
-    """Fresh Ed25519 keys for the translator, a gateway, and a service nobody lists."""
-    return Keys(*(jwk.OKPKey.generate_key("Ed25519") for _ in range(3)))
+    """Fresh Ed25519 keys for the translator and the services of `Keys`."""
+    return Keys(*(jwk.OKPKey.generate_key("Ed25519") for _ in fields(Keys)))
 
 
 @pytest.fixture
@@ -366,6 +368,7 @@ def start(
             )
             + write_peer("gateway", peer_keys.gateway, verbs, GATEWAY_AUDIENCE)
             + write_peer("stranger", peer_keys.stranger, "[]", "")
+            + write_peer("frontdoor", peer_keys.frontdoor, '["certificates.login"]', DOOR_AUDIENCE)
             + more
         )
         settings = load(config, Settings)

@@ -242,14 +242,66 @@ async def test_a_foreign_audience_counts_from_a_service_and_a_listed_client(
     await problem(response, 401, "invalid_token")
 
 
+DOOR_AUDIENCE = "https://door.site.example/"
+
+
+@pytest.mark.parametrize("audience", [DOOR_AUDIENCE, None])
+async def test_a_login_service_gets_a_persons_certificate(
+    site: Any, key_line: str, audience: str | None
+) -> None:
+    """With a token for it, or for us; the certificate says through whom it was got."""
+    claims = {"aud": audience} if audience else {}
+    response = await site.post(
+        PATH,
+        {"public_key": key_line, "lifetime": 60, "source_address": "192.0.2.7"},
+        token=site.issuer.token(**claims),
+        peer=site.peer("frontdoor"),
+    )
+    assert response.status == 201, await response.text()
+    answer = await response.json()
+    certificate = ssh.load_ssh_public_identity(answer["certificate"].encode())
+    assert certificate.critical_options == {b"source-address": b"192.0.2.7/32"}
+    assert certificate.extensions == {b"permit-pty": b""}
+    assert certificate.valid_before - certificate.valid_after == 120
+    assert "via=frontdoor" in answer["key_id"]
+
+
+@pytest.mark.parametrize("claims", [{"aud": "https://elsewhere.example/"}, {"aud": None}])
+async def test_a_token_for_nobody_in_particular_is_no_login(
+    site: Any, key_line: str, claims: dict[str, Any]
+) -> None:
+    """What a listed client's jobs may do without the audience, a login may not."""
+    token = site.issuer.token(**claims, client_id="orchestrator")
+    response = await site.post(
+        PATH, {"public_key": key_line}, token=token, peer=site.peer("frontdoor")
+    )
+    await problem(response, 401, "invalid_token")
+
+
+@pytest.mark.parametrize(
+    ("less", "pointer"),
+    [({"lifetime": 0}, "/lifetime"), ({"source_address": "10.0.0.0/8"}, "/source_address")],
+)
+async def test_asking_for_less_is_checked(
+    site: Any, key_line: str, less: dict[str, Any], pointer: str
+) -> None:
+    """A lifetime of nothing and an address that is none are named."""
+    body = {"public_key": key_line, **less}
+    response = await site.post(PATH, body, token=site.issuer.token())
+    assert response.status in {400, 422}
+    assert [fault["pointer"] for fault in (await response.json())["errors"]] == [pointer]
+
+
 async def test_profiles_belong_to_their_callers(site: Any, key_line: str) -> None:
-    """A person does not get a session certificate, a service not a person's."""
+    """A person does not get a session certificate, a service a person's only with the verb."""
     token = site.issuer.token()
     body = {"public_key": key_line, "profile": "session"}
     await problem(await site.post(PATH, body, token=token), 403, "forbidden")
+    response = await site.post(PATH, body, token=token, peer=site.peer("frontdoor"))
+    await problem(response, 403, "peer_verb")
     body = {"public_key": key_line}
     response = await site.post(PATH, body, token=token, peer=site.peer())
-    await problem(response, 403, "forbidden")
+    await problem(response, 403, "peer_verb")
 
 
 async def test_a_service_needs_the_verb(site: Any, key_line: str) -> None:

@@ -27,6 +27,7 @@ log = structlog.get_logger(__name__)
 FIRST_RETRY = timedelta(seconds=1)
 LAST_RETRY = timedelta(seconds=10)
 
+_CANCELLED = Failure(FailureKind.CANCELLED_BY_USER, "The job was cancelled by its owner.")
 _REFUSAL_KINDS = {"quota": FailureKind.QUOTA, "directory": FailureKind.STAGING}
 
 
@@ -102,6 +103,8 @@ class Sender:
             async with self._pool.without_token(_user(job), delegated) as session:
                 submitted = await session.submit(sealed, job.attempt)
         except SessionUnavailable as error:
+            if isinstance(error, NotCertified) and error.final:
+                return await self._not_delegated(job, error)
             return await self._unreachable(job, error, "the login node does not take it")
         except SessionLost as error:
             # It may be in Slurm by now: the same attempt, said again, finds out.
@@ -141,8 +144,40 @@ class Sender:
 
     async def _settle(self, job: Job, files: JobFiles) -> bool:
         """Find out by looking whether an attempt nobody heard of has reached Slurm."""
+        going_on = await self._unless_unknown(job, claimant(files))
+        if going_on is not None:
+            return going_on
+        now = self._clock.now()
+        if files.claim is not None:
+            await self._store.update(job, unheard(job, files, now))
+            return False
+        log.warning("submitted_again", job=job.id, attempt=job.attempt + 1)
+        changes = {"attempt": job.attempt + 1, "missing_since": None, "retry_at": None}
+        await self._store.update(job, job.changed(now, changes))
+        return True
+
+    async def _not_delegated(self, job: Job, error: NotCertified) -> bool:
+        """End a job that nobody will be allowed to send, unless it has reached Slurm already."""
+        going_on = await self._unless_unknown(job, None)
+        if going_on is not None:
+            return going_on
+        now = self._clock.now()
+        log.info("not_delegated", job=job.id, why=str(error))
+        if job.cancel_requested:
+            ended = job.ended(State.CANCELED, now, _CANCELLED)
+        else:
+            words = f"The job may not be sent any more: {error}"
+            ended = job.ended(State.FAILED, now, Failure(FailureKind.POLICY, words))
+        await self._store.update(job, ended)
+        return False
+
+    async def _unless_unknown(self, job: Job, native_id: int | None) -> bool | None:
+        """See what an attempt nobody heard of has come to: whether another step follows at once.
+
+        None: Slurm knows nothing of it, and has had the time that it has to settle.
+        """
         try:
-            native_id = claimant(files) or await self._look(job)
+            native_id = native_id or await self._look(job)
         except ClusterUnavailable as error:
             return await self._later(job, f"an earlier submission cannot be settled: {error}")
         if native_id is not None:
@@ -155,13 +190,7 @@ class Sender:
             return await self._later(changed, "an earlier submission is being settled")
         if now - since < timedelta(seconds=self._cluster.settings.settle_seconds):
             return await self._later(job, "an earlier submission is being settled")
-        if files.claim is not None:
-            await self._store.update(job, unheard(job, files, now))
-            return False
-        log.warning("submitted_again", job=job.id, attempt=job.attempt + 1)
-        changes = {"attempt": job.attempt + 1, "missing_since": None, "retry_at": None}
-        await self._store.update(job, job.changed(now, changes))
-        return True
+        return None
 
     async def _look(self, job: Job) -> int | None:
         """The id of the job that carries this row's marker and the user's uid, if there is one."""
@@ -191,14 +220,16 @@ class Sender:
                 return True
             # Nothing can be submitted from a directory that cannot be written.
         except SessionUnavailable as error:
+            if isinstance(error, NotCertified) and error.final:
+                await self._not_delegated(job, error)
+                return True
             await self._unreachable(job, error, "to be cancelled once the login node answers")
             return True
         except SessionLost as error:
             await self._later(job, f"to be cancelled once the login node answers: {error}")
             return True
         now = self._clock.now()
-        failure = Failure(FailureKind.CANCELLED_BY_USER, "The job was cancelled by its owner.")
-        await self._store.update(job, job.ended(State.CANCELED, now, failure))
+        await self._store.update(job, job.ended(State.CANCELED, now, _CANCELLED))
         return True
 
     async def _cancel(self, job: Job, native_id: int) -> bool:

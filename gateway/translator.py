@@ -17,6 +17,8 @@ from headgate.problems import Conflict, Forbidden, Problem, Unauthenticated, Una
 log = structlog.get_logger(__name__)
 
 TIMEOUT = aiohttp.ClientTimeout(total=10)
+_ENDED = frozenset({"seal_unknown", "seal_expired", "delegation_ended"})
+"""A sealed row for which there will be no certificate any more."""
 
 
 class _Certificate(msgspec.Struct, frozen=True):
@@ -70,9 +72,10 @@ class Translator:
         except Unavailable as problem:
             raise SessionUnavailable(problem.detail) from problem
         if status != HTTPStatus.CREATED:
-            refused = status < HTTPStatus.INTERNAL_SERVER_ERROR
-            kind = NotCertified if refused else SessionUnavailable
-            raise kind(f"no certificate: {document.get('detail', status)}")
+            words = f"no certificate: {document.get('detail', status)}"
+            if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+                raise SessionUnavailable(words)
+            raise NotCertified(words, final=document.get("code") in _ENDED)
         try:
             answer = msgspec.convert(document, _Certificate)
         except msgspec.ValidationError as error:

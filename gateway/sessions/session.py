@@ -36,7 +36,14 @@ class SessionUnavailable(Exception):  # noqa: N818 - a condition
 
 
 class NotCertified(SessionUnavailable):
-    """The translator gives no certificate for this, whatever becomes of others."""
+    """The translator gives no certificate for this, whatever becomes of others.
+
+    `final`: it never will, for this job.
+    """
+
+    def __init__(self, words: str, *, final: bool = False) -> None:
+        super().__init__(words)
+        self.final = final
 
 
 class SessionRefused(Exception):  # noqa: N818 - an answer

@@ -9,7 +9,12 @@ import pytest
 from gateway import store as stores
 from gateway.jobs import FailureKind, Job, JobFiles, JobSpec, State, Submitted
 from gateway.observation import NO_ROOM
-from gateway.sessions.session import SessionLost, SessionRefused, SessionUnavailable
+from gateway.sessions.session import (
+    NotCertified,
+    SessionLost,
+    SessionRefused,
+    SessionUnavailable,
+)
 from gateway.store import Request, Store, create_engine
 from headgate.identity import Identity
 from headgate.problems import Unavailable
@@ -207,3 +212,57 @@ async def test_a_locked_database_is_no_bug(tmp_path: Path, monkeypatch: pytest.M
     nowhere = Store(f"sqlite+aiosqlite:///{tmp_path}/none/g.db")
     assert "database" in await nowhere.ready()
     await nowhere.close()
+
+
+NO_MORE = NotCertified("no certificate: The person has ended this delegation.", final=True)
+
+
+@pytest.mark.parametrize(
+    ("asked", "state", "failure", "words"),
+    [
+        ({}, State.FAILED, FailureKind.POLICY, "ended this delegation"),
+        ({"cancel_requested": True}, State.CANCELED, FailureKind.CANCELLED_BY_USER, "by its owner"),
+    ],
+)
+async def test_a_job_that_may_not_be_sent_any_more_ends(
+    world: World, asked: dict[str, bool], state: State, failure: FailureKind, words: str
+):
+    """Without a seal nobody can send it: it does not wait for ever, and says why."""
+    job = await world.job(1, **asked)
+    world.pool.closed = NO_MORE
+    async with world.sending():
+        world.sender.offer(job)
+        waiting = await world.until(job, missing_since=world.clock.now())
+        assert waiting.state is State.NEW
+        world.clock.advance(SETTLE + 1)
+        found = await world.until(job, state=state)
+    assert kind(found) is failure
+    assert found.failure is not None
+    assert words in found.failure.detail
+
+
+async def test_a_job_that_reached_slurm_before_its_delegation_ended_is_found(world: World):
+    """It is looked for before it is given up: nothing that runs is called failed."""
+    job = await world.job(1)
+    sent = await world.queued(7, directory=job.directory)
+    world.row(sent, JobState.RUNNING)
+    world.reader.names[7] = job.marker
+    world.pool.closed = NO_MORE
+    async with world.sending():
+        world.sender.offer(job)
+        found = await world.until(job, native_id=7)
+    assert found.state is State.QUEUED
+
+
+async def test_a_refusal_that_may_pass_keeps_the_job(world: World):
+    """A suspended user's job waits: only what is final ends it."""
+    job = await world.job(1)
+    world.pool.closed = NotCertified("no certificate: suspended")
+    async with world.sending():
+        world.sender.offer(job)
+        found = await world.until(job, status_message=_not_taken("suspended"))
+    assert (found.state, found.missing_since) == (State.NEW, None)
+
+
+def _not_taken(why: str) -> str:
+    return f"the login node does not take it: no certificate: {why}"

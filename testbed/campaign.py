@@ -84,8 +84,8 @@ class Campaign:
 
     Each of `lanes` is a set of faults that happen one after the other; lanes go on side by side.
     `seed` makes wishes and faults the same each time (what the faults hit is a matter of timing).
-    `may_lose`: a job may end as
-    `lost` or `node`, or unstarted by the site, where a controller forgets what it acknowledged.
+    `may_lose`: a job may end as `lost`, `node` or `cancelled_by_site`, where a controller forgets
+    what it acknowledged: back from an older state, it has its nodes kill what it does not know.
     """
 
     def __init__(
@@ -234,7 +234,7 @@ class Campaign:
         if starts > 1:
             found.append(f"{at}: its payload started {starts} times")
         as_asked = (state, code) == (("completed" if wish.code == 0 else "failed"), wish.code)
-        if kind in {"lost", "node"} or (kind == "cancelled_by_site" and starts == 0):
+        if kind in {"lost", "node", "cancelled_by_site"}:
             right = self._may_lose
         elif wish.cancel:
             right = (state, kind) == ("canceled", "cancelled_by_user")

@@ -161,14 +161,14 @@ def _without_exit(
         words = "The job's directory could not be written: is there room, in your quota, too?"
         failure = Failure(FailureKind.QUOTA, words)
         return msgspec.structs.replace(after, exit_code=None, failure=failure)
-    unstarted = files.claim is None and after.started_at is not None
     # A script that has claimed its row and was not killed has written down how it ended.
     foreign = payload and alone and code < _FIRST_SIGNAL
-    ends_unstarted = unstarted and (payload or after.state is State.CANCELED)
+    begun = after.started_at is not None
+    ends_unstarted = files.claim is None and (payload or (begun and after.state is State.CANCELED))
     if (ends_unstarted or foreign) and not waited:
         return None
     if ends_unstarted:
-        words = "Slurm could not start the job on its node."
+        words = "Slurm could not start the job" + (" on its node." if begun else ".")
         failure = Failure(FailureKind.NODE, words, retry=True)
         return msgspec.structs.replace(after, state=State.FAILED, exit_code=None, failure=failure)
     return after

@@ -26,7 +26,9 @@ from headgate.slurm.model import ClusterUnavailable, QueuedJob
 log = structlog.get_logger(__name__)
 
 OWED_SECONDS = 30.0
-"""How long a failed job waits for its own words before it ends without them."""
+"""How long an end waits for what accounting says of it."""
+UNSEEN_SECONDS = 120.0
+"""How long a failed job waits for its own words while no login node shows them."""
 PATIENCE_SECONDS = 1.0
 """How long a turn waits for jobs' files; those that take longer do not hold up the others."""
 
@@ -192,7 +194,7 @@ class Tracker:
         for before, found in await self._inquire([before for before, _ in failed]):
             after: Job | None = afters[before.id]
             if found is None:
-                after = after if self._owed_for(before) > OWED_SECONDS else None
+                after = after if self._owed_for(before) > UNSEEN_SECONDS else None
             elif after is not None and found.files is not None:
                 after = self._told(before, after, found.files)
             if after is not None:

@@ -63,7 +63,7 @@ async def test_one_hung_login_does_not_stop_the_watch_for_others(world: World):
         await world.look()
     assert (await world.shown(other)).exit_code == 3
     assert not (await world.shown(hung)).state.final
-    await world.look(after=31)
+    await world.look(after=121)
     await world.look(after=1)
     assert (await world.shown(hung)).exit_code == 3
 
@@ -134,13 +134,20 @@ async def test_a_controller_without_memory_does_not_hide_how_a_payload_ended(
     assert (await world.shown(job)).state is State.COMPLETED
 
 
-@pytest.mark.parametrize(("state", "status"), [(JobState.CANCELLED, 0), (JobState.FAILED, 127)])
+@pytest.mark.parametrize(
+    ("state", "facts"),
+    [
+        (JobState.CANCELLED, {}),
+        (JobState.FAILED, {"exit_status": 127}),
+        (JobState.FAILED, {"exit_status": 1, "started_at": None}),
+    ],
+)
 async def test_a_job_that_its_node_could_not_start_may_be_sent_again(
-    world: World, state: JobState, status: int
+    world: World, state: JobState, facts: dict[str, Any]
 ):
-    """Ended by Slurm between start and claim: the node's failure, not the user's."""
+    """Ended by Slurm between start and claim, or before: the node's failure, not the user's."""
     job = await world.queued(1)
-    world.remember(job, state, cancelled_by_uid=0, exit_status=status)
+    world.remember(job, state, cancelled_by_uid=0, **facts)
     world.session(files=JobFiles(attempt=1))
     await world.look()
     assert not (await world.shown(job)).state.final
@@ -218,7 +225,7 @@ async def test_nothing_is_kept_of_questions_about_jobs_that_ended(world: World):
     world.row(job, JobState.FAILED, exit_status=3)
     world.session(files=asyncio.Event())
     await world.look()
-    await world.look(after=31)
+    await world.look(after=121)
     assert (await world.shown(job)).state is State.FAILED
     await world.look()
     assert not world.inquiries._asked

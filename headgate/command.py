@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 DEFAULT_LIMIT = 64 * 1024 * 1024
 _REAP_SECONDS = 5.0
+_GONE = (BrokenPipeError, ConnectionResetError)
 
 
 class CommandError(Exception):
@@ -88,10 +89,23 @@ class _TooMuch(Exception):  # noqa: N818 - never leaves this module
 
 async def _reap(process: asyncio.subprocess.Process) -> None:
     """Wait for the end of a killed command; asyncio sees it when the pipes are read to theirs."""
-    rest = (_discard(process.stdout), _discard(process.stderr), process.wait())
+    rest = (
+        _discard(process.stdout),
+        _discard(process.stderr),
+        _closed(process.stdin),
+        process.wait(),
+    )
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_REAP_SECONDS):
             await asyncio.gather(*rest)
+
+
+async def _closed(stream: asyncio.StreamWriter | None) -> None:
+    # How a pipe ended is kept for somebody to ask; nobody asking is a warning.
+    if stream is not None:
+        stream.close()
+        with contextlib.suppress(*_GONE):
+            await stream.wait_closed()
 
 
 async def _discard(stream: asyncio.StreamReader | None) -> None:
@@ -106,7 +120,7 @@ async def _discard(stream: asyncio.StreamReader | None) -> None:
 
 async def _feed(stream: asyncio.StreamWriter, data: bytes) -> None:
     # A command may end without reading its input: that is its business.
-    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+    with contextlib.suppress(*_GONE):
         if data:
             stream.write(data)
             await stream.drain()

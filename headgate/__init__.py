@@ -1,5 +1,14 @@
 """What two or more headgate services need, and nothing else."""
 
-from importlib.metadata import version
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    __version__: str
 
-__version__ = version("headgate")
+
+def __getattr__(name: str) -> str:
+    """`__version__`, looked up when it is asked for: that takes longer than a whole ssh-renew."""
+    if name != "__version__":
+        raise AttributeError(name)
+    from importlib.metadata import version  # noqa: PLC0415 - see above
+
+    return version("headgate")

@@ -19,8 +19,10 @@ class Identity:
 class Principal:
     """What one verified access token says: made once, at the edge of a service.
 
-    `groups` are spelled without a leading slash, whatever the issuer's profile. `actor` is the
-    `act.sub` of a delegated token (RFC 8693, section 4.1). `expires_at` is aware, UTC.
+    `groups` are spelled without a leading slash, whatever the issuer's profile; `entitlements` are
+    what the token says of them otherwise (AARC-G069), as they came. `actor` is the `act.sub` of a
+    delegated token (RFC 8693, section 4.1). `acr`, `authenticated_at` (`auth_time`) and `assurance`
+    (`eduperson_assurance`) say how sure the issuer is of the person. Times are aware, UTC.
     """
 
     identity: Identity
@@ -32,3 +34,7 @@ class Principal:
     actor: str = ""
     token_id: str = ""
     name: str = ""
+    acr: str = ""
+    authenticated_at: datetime | None = None
+    assurance: frozenset[str] = field(default_factory=frozenset)
+    entitlements: frozenset[str] = field(default_factory=frozenset)

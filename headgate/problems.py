@@ -1,12 +1,15 @@
 """What a caller can act on: RFC 9457 problems with a stable code, rendered in one place."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, ClassVar
 
 TYPE_BASE = "https://headgate.invalid/problems/"
 """Prefix of every problem `type`; the documentation explains each code under it."""
+
+STEP_UP = "insufficient_user_authentication"
+"""The code of a refusal that another, stronger or fresher login would lift (RFC 9470)."""
 
 MAX_FAULTS = 100
 """Faults told of one body: what is wrong a hundred thousand times is not said so often."""
@@ -150,3 +153,30 @@ class Unavailable(Problem):
     status = HTTPStatus.SERVICE_UNAVAILABLE
     default_code = "unavailable"
     retryable = True
+
+
+def stronger_login(
+    detail: str,
+    *,
+    acr_values: Sequence[str] = (),
+    max_age: int | None = None,
+    members: Mapping[str, Any] | None = None,
+) -> Unauthenticated:
+    """The challenge of RFC 9470, section 3: which login would do; `max_age` in seconds."""
+    challenge = [
+        'Bearer error="insufficient_user_authentication"',
+        'error_description="A different or a more recent login is needed"',
+    ]
+    wanted: dict[str, Any] = {}
+    if acr_values:
+        challenge.append(f'acr_values="{" ".join(acr_values)}"')
+        wanted["acr_values"] = list(acr_values)
+    if max_age is not None:
+        challenge.append(f'max_age="{max_age}"')
+        wanted["max_age"] = max_age
+    return Unauthenticated(
+        detail,
+        code=STEP_UP,
+        headers={"WWW-Authenticate": ", ".join(challenge)},
+        members={**wanted, **(members or {})},
+    )

@@ -5,6 +5,7 @@ import base64
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -14,9 +15,11 @@ from aiohttp.test_utils import TestServer, unused_port
 from joserfc import jwk, jws
 
 from headgate.clock import HeldClock
+from headgate.introspection import IntrospectionSettings
 from headgate.oidc import IssuerSettings, TokenVerifier
+from tests.unit.headgate_oidc.token_requests import AUDIENCE, Asked, Make
 
-AUDIENCE = "https://service.site.example/"
+SECRET = "s3cret:/ü"
 
 
 def encode(data: bytes) -> str:
@@ -108,17 +111,19 @@ async def session() -> AsyncIterator[aiohttp.ClientSession]:
         yield one
 
 
-Make = Callable[..., TokenVerifier]
-
-
 @pytest.fixture
 def make(issuer: Issuer, session: aiohttp.ClientSession, clock: HeldClock) -> Make:
     """Makes verifiers that trust the issuer, with further settings of it."""
 
-    def make_one(**settings: Any) -> TokenVerifier:
+    def make_one(
+        *, others: tuple[str, ...] = (), details: frozenset[Any] = frozenset(), **settings: Any
+    ) -> TokenVerifier:
         settings.setdefault("algorithms", ("RS256", "ES256", "EdDSA", "Ed25519"))
-        trusted = IssuerSettings(url=issuer.url, **settings)
-        return TokenVerifier(issuers=[trusted], audience=AUDIENCE, session=session, clock=clock)
+        trusted = [IssuerSettings(url=issuer.url, **settings)]
+        trusted += [IssuerSettings(url=url) for url in others]
+        return TokenVerifier(
+            issuers=trusted, audience=AUDIENCE, session=session, clock=clock, details=details
+        )
 
     return make_one
 
@@ -150,3 +155,47 @@ async def silent() -> AsyncIterator[str]:
     await writer.wait_closed()
     server.close()
     await server.wait_closed()
+
+
+@pytest.fixture
+async def asked(issuer: Any, clock: HeldClock) -> Asked:
+    """The issuer with an introspection and a userinfo endpoint."""
+    one = Asked(clock)
+    issuer.discovery["introspection_endpoint"] = f"{issuer.url}introspect"
+    issuer.discovery["userinfo_endpoint"] = f"{issuer.url}userinfo"
+
+    async def introspect(request: web.Request) -> web.StreamResponse:
+        form = await request.post()
+        token = str(form["token"])
+        one.sent.append(("introspect", token, request.headers.get("Authorization", "")))
+        return web.json_response(one.about.get(token, {"active": False}))
+
+    async def userinfo(request: web.Request) -> web.StreamResponse:
+        token = request.headers.get("Authorization", "").removeprefix("Bearer ")
+        one.sent.append(("userinfo", token, request.method))
+        status, document = one.userinfo.get(token, (401, {"error": "invalid_token"}))
+        return web.json_response(document, status=status)
+
+    issuer.instead["/introspect"] = introspect
+    issuer.instead["/userinfo"] = userinfo
+    return one
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> dict[str, Any]:
+    """The settings of our client at the issuer."""
+    path = tmp_path / "secret"
+    path.write_text(SECRET)
+    path.chmod(0o600)
+    return {"client_id": "head gate", "client_secret_file": str(path)}
+
+
+@pytest.fixture
+def opaque(make: Make, settings: dict[str, Any]) -> Make:
+    """Makes verifiers that ask the issuer about opaque tokens."""
+
+    def make_one(cache_seconds: float = 60, **more: Any) -> TokenVerifier:
+        introspection = IntrospectionSettings(**settings, cache_seconds=cache_seconds)
+        return make(introspection=introspection, **more)
+
+    return make_one

@@ -9,7 +9,8 @@ from aiohttp import web
 from joserfc import jwk
 
 from headgate.clock import HeldClock
-from headgate.oidc import KEYS_HARD_TTL_SECONDS, KEYS_TTL_SECONDS, TokenVerifier
+from headgate.discovery import KEYS_HARD_TTL_SECONDS, KEYS_TTL_SECONDS
+from headgate.oidc import TokenVerifier
 from headgate.problems import Problem, Unauthenticated, Unavailable
 
 DISCOVERY = "/.well-known/openid-configuration"
@@ -177,7 +178,7 @@ async def test_a_document_that_never_ends(
     """A slow document is given up at the deadline."""
     import aiohttp  # noqa: PLC0415 - only here
 
-    monkeypatch.setattr("headgate.oidc.FETCH_TIMEOUT", aiohttp.ClientTimeout(total=0.2))
+    monkeypatch.setattr("headgate.discovery.FETCH_TIMEOUT", aiohttp.ClientTimeout(total=0.2))
     ended = asyncio.Event()
 
     async def drip(request: web.Request) -> web.StreamResponse:

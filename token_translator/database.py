@@ -22,6 +22,8 @@ def open_database(url: str) -> Engine:
     """A blocking engine, for a process that writes one thing in one order."""
     engine = create_engine(url)
     _prepare(engine)
+    if engine.dialect.name == "postgresql":
+        _bound_waits(engine)
     return engine
 
 
@@ -52,6 +54,18 @@ def _prepare(engine: Engine) -> None:
         connection.exec_driver_sql("BEGIN" if looking else "BEGIN IMMEDIATE")
 
 
+def _bound_waits(engine: Engine) -> None:
+    """Nobody waits for ever for a process that hangs with what others need."""
+
+    @event.listens_for(engine, "connect")
+    def connect(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
+        cursor = connection.cursor()
+        cursor.execute("SET lock_timeout = '5s'")
+        cursor.execute("SET idle_in_transaction_session_timeout = '30s'")
+        cursor.close()
+        connection.commit()
+
+
 def upgrade(connection: Connection, history: str) -> None:
     """Bring a database to the newest version of one history: `seals`, `ledger` or `persons`."""
     config = _config(history)
@@ -71,6 +85,19 @@ def require_current(connection: Connection, history: str, remedy: str) -> None:
         raise SettingsError(
             f"the database of {history} is at {found or 'nothing'}, not at {head}: run {remedy}"
         )
+
+
+def require_durable(connection: Connection) -> None:
+    """Refuse a database whose commits are not on its disk when they return.
+
+    Raises:
+        SettingsError: PostgreSQL is set to `synchronous_commit = off` for us.
+    """
+    if connection.dialect.name != "postgresql":
+        return  # SQLite is told so by ourselves, above
+    found = connection.exec_driver_sql("SHOW synchronous_commit").scalar()
+    if found == "off":
+        raise SettingsError("synchronous_commit is off in the database: what we sign could be lost")
 
 
 def _config(history: str) -> Config:

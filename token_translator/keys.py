@@ -6,6 +6,7 @@ Sources: RFC 4253, section 6.6 (RSA), RFC 5656 (ECDSA), RFC 8709 (Ed25519), Open
 import base64
 import binascii
 import hashlib
+import math
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -16,6 +17,10 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 MAX_LINE = 8 * 1024
 MIN_RSA_BITS = 3072
 MAX_RSA_BITS = 16384  # sshd refuses larger ones
+_SMALL_PRIMES = math.prod(
+    number for number in range(2, 200) if all(number % low for low in range(2, number))
+)
+"""A modulus of two large primes has none of them: one that has is broken or made up."""
 
 DEFAULT_TYPES = (
     "ssh-ed25519",
@@ -181,6 +186,8 @@ def _rsa(reader: _Reader) -> None:
         raise KeyRefusedError(f"The RSA key has {bits} bits; at least {MIN_RSA_BITS} are needed.")
     if bits > MAX_RSA_BITS:
         raise KeyRefusedError(f"The RSA key has {bits} bits; at most {MAX_RSA_BITS} are accepted.")
+    if math.gcd(modulus, _SMALL_PRIMES) != 1:
+        raise KeyRefusedError("The RSA key's modulus is divisible by a small number.")
     try:
         rsa.RSAPublicNumbers(exponent, modulus).public_key()
     except ValueError as error:

@@ -2,11 +2,13 @@
 
 import asyncio
 import contextlib
+from datetime import datetime
 from itertools import count
 
 import msgspec
 import structlog
 
+from headgate.identity import Identity
 from headgate.problems import Fault, Forbidden, Invalid, Problem, TooMany, Unavailable
 from token_translator import wire
 from token_translator.grants import Grant
@@ -41,6 +43,84 @@ class SignerClient:
             return answer
         raise _problem(answer)
 
+    async def sign_host(
+        self,
+        hostnames: tuple[str, ...],
+        *,
+        valid: tuple[datetime, datetime],
+        public_key: str,
+        key_id: str,
+        subject: wire.Subject,
+    ) -> wire.Signed:
+        """A host certificate for names, valid from and to; raises what `sign` raises."""
+        request = wire.SignHost(
+            next(self._ids),
+            hostnames,
+            *valid,
+            public_key=public_key,
+            key_id=key_id,
+            subject=subject,
+        )
+        answer = await self._ask(request)
+        if isinstance(answer, wire.Signed):
+            return answer
+        raise _problem(answer)
+
+    async def refuse(self, subject: wire.Subject, code: str) -> None:
+        """Have a refusal by policy recorded; raises `Unavailable` if the signer is away."""
+        answer = await self._ask(wire.Refuse(next(self._ids), subject, code))
+        if not isinstance(answer, wire.Recorded):
+            raise _problem(answer)
+
+    async def revoke(
+        self,
+        *,
+        reason: str,
+        by: str,
+        serials: tuple[int, ...] = (),
+        identity: Identity | None = None,
+        keys: tuple[str, ...] = (),
+        authority: str = "",
+    ) -> wire.Revoked:
+        """Revoke for good; see `wire.Revoke`.
+
+        Raises:
+            Unavailable: the signer is away. Forbidden: the authority is none that may be revoked.
+            Invalid: more at once than a request holds, or not well-formed.
+        """
+        request = wire.Revoke(
+            next(self._ids),
+            reason,
+            by,
+            serials,
+            None if identity is None else (identity.iss, identity.sub),
+            keys,
+            authority,
+        )
+        try:
+            # What is not well-formed would end the connection, for everybody on it.
+            msgspec.convert(msgspec.to_builtins(request), wire.Revoke)
+        except msgspec.ValidationError as error:
+            raise Invalid(f"This cannot be revoked: {error}.", code="not_revocable") from error
+        answer = await self._ask(request)
+        if isinstance(answer, wire.Revoked):
+            return answer
+        raise _problem(answer)
+
+    async def revoked(self) -> wire.RevokedNow:
+        """All that is revoked now; raises `Unavailable` if the signer is away."""
+        answer = await self._ask(wire.ListRevoked(next(self._ids)))
+        if isinstance(answer, wire.RevokedNow):
+            return answer
+        raise _problem(answer)
+
+    async def live(self, identity: Identity) -> tuple[wire.LiveCertificate, ...]:
+        """An identity's unexpired certificates; raises `Unavailable` if the signer is away."""
+        answer = await self._ask(wire.ListLive(next(self._ids), (identity.iss, identity.sub)))
+        if isinstance(answer, wire.Live):
+            return answer.certificates
+        raise _problem(answer)
+
     async def authorities(self) -> wire.Authorities:
         """The authorities' public keys; raises `Unavailable` if the signer is away."""
         answer = await self._ask(wire.Show(next(self._ids)))
@@ -65,11 +145,14 @@ class SignerClient:
 
     async def _ask(self, request: wire.Request) -> wire.Answer:
         future: asyncio.Future[wire.Answer] = asyncio.get_running_loop().create_future()
+        message = wire.frame(request)
+        if len(message) > wire.MAX_FRAME:
+            raise Invalid("This is more than a request to the signer may hold.", code="too_long")
         try:
             async with asyncio.timeout(self._timeout):
                 writer = await self._connected()
                 self._waiting[request.id] = future
-                writer.write(wire.frame(request))
+                writer.write(message)
                 await writer.drain()
                 return await future
         except (OSError, TimeoutError) as error:
@@ -87,7 +170,7 @@ class SignerClient:
     async def _read(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         decoder = msgspec.json.Decoder(wire.Answer)
         try:
-            while (body := await wire.read_frame(reader)) is not None:
+            while (body := await wire.read_frame(reader, wire.MAX_ANSWER)) is not None:
                 answer = decoder.decode(body)
                 future = self._waiting.get(answer.id)
                 if future is not None and not future.done():

@@ -1,18 +1,28 @@
 """What the HTTP service and the signer say to each other over the unix socket.
 
 A frame is a big-endian u32 length and that many bytes of JSON. Requests carry an id, answers come
-in any order. Frames rather than HTTP: there is one client and two verbs, the process that holds the
-key should parse as little as can be, and a kept connection saves a few hundred microseconds each.
+in any order. Frames rather than HTTP: there is one client and a handful of verbs, the process that
+holds the key should parse as little as can be, and a kept connection saves a few hundred
+microseconds each.
 """
 
 import asyncio
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
-from token_translator.grants import Grant
+from token_translator.grants import Grant, Moment
 
 MAX_FRAME = 64 * 1024
+"""Bytes of a request; what the signer reads is short."""
+MAX_ANSWER = 16 * 1024 * 1024
+"""Bytes of an answer: a list of revoked serials may be long."""
+MAX_SERIAL = 2**63 - 1
+MAX_REVOKED_AT_ONCE = 2000
+
+Serial = Annotated[int, msgspec.Meta(ge=1, le=MAX_SERIAL)]
+Fingerprint = Annotated[str, msgspec.Meta(pattern=r"^SHA256:[A-Za-z0-9+/]{43}\Z")]
+"""As `ssh-keygen -l` shows a key."""
 
 
 class FrameError(Exception):
@@ -49,6 +59,60 @@ class Sign(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="sign"):
     subject: Subject
 
 
+class SignHost(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="sign_host"):
+    """Ask for a host certificate, good for these names; all of them are within a ceiling.
+
+    `subject` is who asked for it: of the profile `host`, without account and realm.
+    """
+
+    id: int
+    hostnames: tuple[str, ...]
+    valid_after: Moment
+    valid_before: Moment
+    public_key: str
+    key_id: str
+    subject: Subject
+
+
+class Refuse(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="refuse"):
+    """Have a refusal by policy recorded; `code` is the problem's. A person's flood is counted."""
+
+    id: int
+    subject: Subject
+    code: Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9_]{0,63}\Z")]
+
+
+class Revoke(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="revoke"):
+    """Revoke certificates for good: by serial, all unexpired ones of an identity, by key.
+
+    `identity` is (iss, sub), `keys` and `authority` are fingerprints (`SHA256:…`) of certified and
+    of authorities' keys. `by` is `peer:<instance>`, `admin:<iss>#<sub>`, `owner:<iss>#<sub>` or
+    `local:<unix user>`.
+    """
+
+    id: int
+    reason: Annotated[str, msgspec.Meta(min_length=1, max_length=1000)]
+    by: Annotated[str, msgspec.Meta(min_length=1, max_length=1400)]
+    serials: Annotated[tuple[Serial, ...], msgspec.Meta(max_length=MAX_REVOKED_AT_ONCE)] = ()
+    identity: tuple[str, str] | None = None
+    keys: Annotated[tuple[Fingerprint, ...], msgspec.Meta(max_length=100)] = ()
+    # Not `Fingerprint | Literal[""]`: the pattern would hold for both.
+    authority: Annotated[str, msgspec.Meta(pattern=r"^(SHA256:[A-Za-z0-9+/]{43})?\Z")] = ""
+
+
+class ListRevoked(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="list_revoked"):
+    """Ask what is revoked now: what a key revocation list must hold."""
+
+    id: int
+
+
+class ListLive(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="list_live"):
+    """Ask for one identity's (iss, sub) own unexpired certificates, the newest first."""
+
+    id: int
+    identity: tuple[str, str]
+
+
 class Show(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="show"):
     """Ask for the authorities' public keys."""
 
@@ -71,6 +135,53 @@ class Authorities(msgspec.Struct, frozen=True, tag="authorities"):
     host_ca: tuple[str, ...]
 
 
+class Recorded(msgspec.Struct, frozen=True, tag="recorded"):
+    """A refusal is in the ledger, or counted for the next one that will be."""
+
+    id: int
+
+
+class Revoked(msgspec.Struct, frozen=True, tag="revoked"):
+    """Revoked, and in the ledger as entry `version`; the serials that this concerns."""
+
+    id: int
+    version: int
+    serials: tuple[int, ...]
+
+
+class RevokedNow(msgspec.Struct, frozen=True, tag="revoked_now"):
+    """All that is revoked and has not expired.
+
+    `version` is the ledger entry of the newest revocation, 0 before the first. `serials` are
+    closed, disjoint, ascending ranges; `keys` fingerprints; `authorities` public keys as lines.
+    """
+
+    id: int
+    version: int
+    serials: tuple[tuple[int, int], ...]
+    keys: tuple[str, ...]
+    authorities: tuple[str, ...]
+
+
+class LiveCertificate(msgspec.Struct, frozen=True):
+    """An unexpired certificate; `instance`, `row` and `verb` of the service it was made for."""
+
+    serial: int
+    valid_before: Moment
+    profile: str
+    revoked: bool = False
+    instance: str = ""
+    row: str = ""
+    verb: str = ""
+
+
+class Live(msgspec.Struct, frozen=True, tag="live"):
+    """One identity's unexpired certificates, at most 1 000, the newest first."""
+
+    id: int
+    certificates: tuple[LiveCertificate, ...]
+
+
 Code = Literal["ceiling", "key_refused", "rate", "malformed", "failed"]
 
 
@@ -82,15 +193,15 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
     detail: str
 
 
-Request = Sign | Show
-Answer = Signed | Authorities | Refused
+Request = Sign | SignHost | Refuse | Revoke | ListRevoked | ListLive | Show
+Answer = Signed | Recorded | Revoked | RevokedNow | Live | Authorities | Refused
 
 
-async def read_frame(reader: asyncio.StreamReader) -> bytes | None:
-    """The next frame's bytes; None at a clean end of the stream.
+async def read_frame(reader: asyncio.StreamReader, most: int = MAX_FRAME) -> bytes | None:
+    """The next frame's bytes, no more than `most`; None at a clean end of the stream.
 
     Raises:
-        FrameError: longer than `MAX_FRAME`, or cut short.
+        FrameError: longer than that, or cut short.
     """
     try:
         head = await reader.readexactly(4)
@@ -99,7 +210,7 @@ async def read_frame(reader: asyncio.StreamReader) -> bytes | None:
             raise FrameError("the stream ended within a frame") from error
         return None
     size = int.from_bytes(head, "big")
-    if size > MAX_FRAME:
+    if size > most:
         raise FrameError(f"a frame of {size} bytes")
     try:
         return await reader.readexactly(size)

@@ -2,6 +2,7 @@
 
 import ipaddress
 import os
+import re
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -10,7 +11,8 @@ from typing import Annotated
 import msgspec
 
 from headgate.settings import Section, load
-from token_translator.grants import KEY_ID, PRINCIPAL, Extension, Grant
+from token_translator import wire
+from token_translator.grants import KEY_ID, PRINCIPAL, SFTP_COMMAND, Extension, Grant
 from token_translator.keys import DEFAULT_TYPES
 from token_translator.seals import ONLY, PROGRAM
 from token_translator.signer.files import require_unwritable
@@ -19,6 +21,11 @@ SLACK = timedelta(seconds=5)
 """Between the asking process's look at the clock and ours."""
 MAX_BACKDATE = timedelta(seconds=120)
 MAX_PRINCIPALS = 4
+MAX_HOSTNAMES = 16
+HOSTNAME = re.compile(
+    r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*"
+)
+"""A host's name in lower case, or an IPv4 address; IPv6 addresses are read as such."""
 
 Seconds = Annotated[int, msgspec.Meta(ge=1, le=30 * 86400)]
 
@@ -30,8 +37,12 @@ class CeilingError(Exception):
 class Ceilings(Section, frozen=True):
     """A root-owned file. `principals` are shell patterns, each below `hg:`; lifetimes in seconds.
 
+    `hostnames` are the shell patterns of names that host certificates are for; none: there are
+    no host certificates. A star stands for dots too, and is never all of a pattern.
+
     A certificate has a force-command of `session_programs` (then no extension at all), with
-    `--only …` after it for at most `max_sealed_lifetime`; or none, if `logins` says so.
+    `--only …` after it for at most `max_sealed_lifetime`; or, if `logins` says so, none or sshd's
+    own sftp.
     """
 
     session_programs: tuple[str, ...] = ()
@@ -41,6 +52,8 @@ class Ceilings(Section, frozen=True):
     key_types: frozenset[str] = frozenset(DEFAULT_TYPES)
     max_lifetime: Seconds = 12 * 3600
     max_sealed_lifetime: Seconds = 300
+    hostnames: tuple[str, ...] = ()
+    max_host_lifetime: Annotated[int, msgspec.Meta(ge=60, le=400 * 86400)] = 90 * 86400
     per_minute: Annotated[int, msgspec.Meta(ge=1)] = 600
 
     def __post_init__(self) -> None:
@@ -55,6 +68,9 @@ class Ceilings(Section, frozen=True):
         for pattern in self.principals:
             if not pattern.startswith("hg:"):
                 raise ValueError(f"principals: {pattern!r} does not begin with hg:")
+        for pattern in self.hostnames:
+            if not re.search(r"[a-z0-9]", pattern):
+                raise ValueError(f"hostnames: {pattern!r} is every name there is")
 
 
 def read_ceilings(path: Path, *, embedded: bool) -> Ceilings:
@@ -80,7 +96,8 @@ def check(ceilings: Ceilings, grant: Grant, key_id: str, *, now: datetime) -> No
     _check_principals(ceilings, grant)
     _check_command(ceilings, grant)
     sealed = " --only " in grant.force_command
-    _check_times(grant, ceilings.max_sealed_lifetime if sealed else ceilings.max_lifetime, now)
+    most = ceilings.max_sealed_lifetime if sealed else ceilings.max_lifetime
+    _check_times(grant.valid_after, grant.valid_before, most, now)
     if not KEY_ID.fullmatch(key_id):
         raise CeilingError("the key-id is not an audit string")
     for network in grant.source_addresses:
@@ -88,6 +105,30 @@ def check(ceilings: Ceilings, grant: Grant, key_id: str, *, now: datetime) -> No
             ipaddress.ip_network(network)
         except ValueError as error:
             raise CeilingError("a source address is not a network") from error
+
+
+def check_host(ceilings: Ceilings, request: wire.SignHost, *, now: datetime) -> None:
+    """Return if a host certificate is within the ceilings.
+
+    Raises:
+        CeilingError: the first thing that is not.
+    """
+    if not 1 <= len(request.hostnames) <= MAX_HOSTNAMES:
+        raise CeilingError(f"{len(request.hostnames)} host names")
+    for name in request.hostnames:
+        allowed = any(fnmatchcase(name, pattern) for pattern in ceilings.hostnames)
+        if not _is_hostname(name) or not allowed:
+            raise CeilingError("a host name that is not allowed here")
+    _check_times(request.valid_after, request.valid_before, ceilings.max_host_lifetime, now)
+    if not KEY_ID.fullmatch(request.key_id):
+        raise CeilingError("the key-id is not an audit string")
+
+
+def _is_hostname(name: str) -> bool:
+    try:
+        return str(ipaddress.ip_address(name)) == name
+    except ValueError:
+        return HOSTNAME.fullmatch(name) is not None
 
 
 def _check_principals(ceilings: Ceilings, grant: Grant) -> None:
@@ -108,18 +149,22 @@ def _check_command(ceilings: Ceilings, grant: Grant) -> None:
         if not set(grant.extensions) <= ceilings.extensions:
             raise CeilingError("an extension that is not allowed here")
         return
-    if program not in ceilings.session_programs or (only and not ONLY.fullmatch(rest)):
+    if grant.force_command == SFTP_COMMAND:
+        # Less than a login, and allowed with it.
+        if not ceilings.logins:
+            raise CeilingError("a login that is not allowed here")
+    elif program not in ceilings.session_programs or (only and not ONLY.fullmatch(rest)):
         raise CeilingError("a force-command that is not allowed here")
     if grant.extensions:
         raise CeilingError("an extension beside a force-command")
 
 
-def _check_times(grant: Grant, most: int, now: datetime) -> None:
-    if grant.valid_before <= now:
+def _check_times(valid_after: datetime, valid_before: datetime, most: int, now: datetime) -> None:
+    if valid_before <= now:
         raise CeilingError("a certificate that has expired already")
-    if grant.valid_before > now + timedelta(seconds=most) + SLACK:
+    if valid_before > now + timedelta(seconds=most) + SLACK:
         raise CeilingError(f"a lifetime of more than {most} s")
-    if not now - MAX_BACKDATE <= grant.valid_after <= now + SLACK:
+    if not now - MAX_BACKDATE <= valid_after <= now + SLACK:
         raise CeilingError("a validity that does not begin about now")
 
 

@@ -1,190 +1,253 @@
-"""The ledger: every certificate and refusal, each entry chained to the one before by its hash.
+"""The ledger in its database: every certificate, refusal and revocation, in one chain.
 
-An entry is canonical JSON (keys sorted, no spaces): `{v, seq, prev, at, kind, serial, person, ca,
-profile, valid_after, valid_before, code, personal}`. `prev` is the SHA-256 of the previous entry's
-bytes, 64 zeros for the first. `personal` is base64 of a 12-byte nonce and the AES-256-GCM
-ciphertext of a JSON object under the person's key, with the rest of the entry as associated data:
-erasing the key erases the person, and the chain still verifies.
+Blocking, and durable when a call returns; one thread of one process uses it. Processes that share
+a database take turns.
 """
 
-import base64
-import hashlib
-import json
-import secrets
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import contextlib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    Connection,
-    Engine,
-    Integer,
-    LargeBinary,
-    MetaData,
-    String,
-    Table,
-    func,
-    insert,
-    select,
-)
+from sqlalchemy import Connection, Engine, Row, Select, func, insert, select, text
+from sqlalchemy.exc import OperationalError
 
-from headgate.clock import rfc3339
 from headgate.identity import Identity
+from headgate.settings import SettingsError
 from token_translator.database import READ_ONLY
+from token_translator.signer.entries import ChainError, Entry, Head, Record, make, walk
 from token_translator.signer.persons import Person, Persons
+from token_translator.signer.position import Position
+from token_translator.signer.tables import HOST_KEYS, LEDGER
 
-VERSION = 1
-GENESIS = "0" * 64
-NONCE_BYTES = 12
-
-METADATA = MetaData()
-LEDGER = Table(
-    "ledger",
-    METADATA,
-    Column(
-        "seq",
-        BigInteger().with_variant(Integer, "sqlite"),
-        primary_key=True,
-        autoincrement=False,
-    ),
-    Column("serial", BigInteger, unique=True, nullable=True),
-    Column("at", BigInteger, nullable=False),
-    Column("person", String(32), nullable=False, index=True),
-    Column("entry", LargeBinary, nullable=False),
-    Column("hash", String(64), nullable=False),
-)
+PAGE = 1000
+# One lock per ledger table, whatever schema it is in; it is given back with the transaction.
+_LOCK = text("SELECT pg_advisory_xact_lock('ledger'::regclass::oid::bigint)")
 
 
-class ChainError(Exception):
-    """The ledger is not what was written; the message names the first entry that shows it."""
+class LedgerAwayError(OSError):
+    """The database does not answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
-    """What is to be written: `public` in clear, `personal` under the person's key."""
+class DeclinedError(Exception):
+    """One change of a group that is not made; the others are. The message is for the asker."""
 
-    kind: Literal["issued", "refused"]
-    identity: Identity
-    public: Mapping[str, str]
-    personal: Mapping[str, Any]
+
+class Writing:
+    """One transaction on the ledger, held against all other writers until it ends.
+
+    `host_keys`: the fingerprints among those asked for by `know` that are hosts'.
+    """
+
+    def __init__(self, connection: Connection, persons: Persons, head: Head, now: datetime) -> None:
+        self.connection = connection
+        self.now = now
+        self._store = persons
+        self.host_keys: set[str] = set()
+        self._known: dict[Identity, Person] = {}
+        self._head = head
+        self._waiting: list[Entry] = []
+
+    @property
+    def head(self) -> Head:
+        """The end of the ledger, with what was appended here."""
+        return self._head
+
+    def know(self, identities: Collection[Identity], keys: Collection[str] = ()) -> None:
+        """Find or make these persons in one go, and find which of the keys are hosts'."""
+        missing = set(identities) - self._known.keys()
+        if missing:
+            self._known.update(self._store.of(missing, self.now))
+        if keys:
+            of_hosts = select(HOST_KEYS.c.fingerprint).where(HOST_KEYS.c.fingerprint.in_(keys))
+            self.host_keys.update(self.connection.scalars(of_hosts))
+
+    def append(self, record: Record) -> Entry:
+        """Put an entry at the end."""
+        self.know({record.identity} if record.by is None else {record.identity, record.by})
+        entry = make(record, self._known, self._head, now=self.now)
+        self._put(entry)
+        return entry
+
+    def restore(self, entry: Entry) -> None:
+        """Put back an entry that was at just this place."""
+        self._put(entry)
+
+    def skip(self, seq: int, serial: int) -> None:
+        """Go on behind a number and a serial that were used, in a ledger that is lost."""
+        self._head = Head(max(seq, self._head.seq), self._head.hash, max(serial, self._head.serial))
+
+    def flush(self) -> None:
+        """Have what was appended in the table, for queries of this transaction."""
+        if self._waiting:
+            self.connection.execute(insert(LEDGER), [asdict(entry) for entry in self._waiting])
+            self._waiting = []
+
+    def _put(self, entry: Entry) -> None:
+        self._waiting.append(entry)
+        self._head = Head(entry.seq, entry.hash, max(self._head.serial, entry.serial or 0))
 
 
 class Ledger:
-    """Appends, and checks what was appended; blocking, durable when a call returns.
+    """Appends, and checks what was appended.
 
-    `serial_floor`: serials begin above it (after a restore: the highest seen anywhere).
+    `serial_floor`: serials begin above it. `position`: where the end is remembered outside the
+    database; None for reading only.
     """
 
-    def __init__(self, *, engine: Engine, persons: Persons, serial_floor: int = 0) -> None:
+    def __init__(
+        self,
+        *,
+        engine: Engine,
+        persons: Persons,
+        position: Position | None = None,
+        serial_floor: int = 0,
+    ) -> None:
         self._engine = engine
         self._reader = engine.execution_options(**READ_ONLY)
         self._persons = persons
+        self._position = position
         self._serial_floor = serial_floor
 
-    def append(self, records: Sequence[Record], now: datetime) -> list[int]:
-        """Write the records in one transaction; their serials (0 for a refusal)."""
-        persons = self._persons.of({record.identity for record in records}, now)
+    @contextlib.contextmanager
+    def writing(self, now: datetime) -> Iterator[Writing]:
+        """A transaction that ends with a commit, or with an exception and nothing written."""
         with self._engine.begin() as connection:
-            seq, prev, serial = self._head(connection)
-            rows = []
-            for record in records:
-                seq += 1
-                serial += record.kind == "issued"
-                own_serial = serial if record.kind == "issued" else None
-                person = persons[record.identity]
-                entry = _entry(record, person, seq=seq, prev=prev, serial=own_serial, now=now)
-                prev = hashlib.sha256(entry).hexdigest()
-                rows.append(
-                    {
-                        "seq": seq,
-                        "serial": own_serial,
-                        "at": int(now.timestamp()),
-                        "person": person.person,
-                        "entry": entry,
-                        "hash": prev,
-                    }
-                )
-            connection.execute(insert(LEDGER), rows)
-        return [int(row["serial"] or 0) for row in rows]
+            if connection.dialect.name == "postgresql":
+                connection.execute(_LOCK)
+            writing = Writing(connection, self._persons, self._head(connection), now)
+            yield writing
+            writing.flush()
+            head = writing.head
+        if self._position is not None:
+            self._position.write(head)
 
-    def verify(self) -> tuple[int, str]:
-        """Walk the whole chain: the last entry's number and hash, to compare with a copy.
+    def change(
+        self,
+        changes: Sequence[Callable[[Writing], Any]],
+        *,
+        identities: Collection[Identity],
+        keys: Collection[str],
+        now: datetime,
+    ) -> list[Any]:
+        """Make several changes in one transaction; what each returned, or its `DeclinedError`."""
+        outcomes: list[Any] = []
+        with self.writing(now) as writing:
+            writing.know(identities, keys)
+            for change in changes:
+                try:
+                    outcomes.append(change(writing))
+                except DeclinedError as error:
+                    outcomes.append(error)
+        return outcomes
+
+    def append(self, records: Sequence[Record], now: datetime) -> list[Entry]:
+        """Write the records in one transaction."""
+        with self.writing(now) as writing:
+            return [writing.append(record) for record in records]
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """A transaction that only looks."""
+        try:
+            with self._reader.begin() as connection:
+                yield connection
+        except OperationalError as error:
+            raise LedgerAwayError(f"the ledger cannot be read: {error.orig}") from error
+
+    def head(self) -> Head:
+        """The end of the ledger, as it is now."""
+        with self.reading() as connection:
+            return self._head(connection)
+
+    def require_whole(self) -> None:
+        """Refuse a ledger that ends before what this host wrote, or is another one there.
 
         Raises:
-            ChainError: an entry was changed, left out or put in.
+            SettingsError: saying what is missing, and the command that mends it.
         """
-        seq, prev = 0, ""
-        for row in self._rows():
-            # SQLite keeps any type in any column: a text is none of our entries.
-            entry = row.entry if isinstance(row.entry, bytes) else b""
-            digest = hashlib.sha256(entry).hexdigest()
-            if row.hash != digest:
-                raise ChainError(f"entry {row.seq}: its hash is another")
-            document = json.loads(entry)
-            columns = (row.seq, row.serial, row.person)
-            if columns != tuple(document.get(name) for name in ("seq", "serial", "person")):
-                raise ChainError(f"entry {row.seq}: its columns are not what it says")
-            if prev and (row.seq != seq + 1 or document.get("prev") != prev):
-                raise ChainError(f"entry {row.seq}: it does not follow entry {seq}")
-            seq, prev = row.seq, digest
-        return seq, prev or GENESIS
+        if self._position is None:
+            return
+        remembered, head = self._position.read(), self.head()
+        remedy = "run headgate-signer reconcile"
+        if head.seq < remembered.seq or head.serial < remembered.serial:
+            raise SettingsError(
+                f"the ledger ends at entry {head.seq}, serial {head.serial}; this host wrote until "
+                f"entry {remembered.seq}, serial {remembered.serial} ({self._position.path}): "
+                f"it was restored from a backup, or is another one; {remedy}"
+            )
+        if self._hash(remembered.seq) not in {None, remembered.hash}:
+            raise SettingsError(
+                f"entry {remembered.seq} of the ledger is not the one this host wrote "
+                f"({self._position.path}): it was restored from a backup and written since; "
+                f"{remedy}"
+            )
 
-    def entries(self) -> Iterator[dict[str, Any]]:
-        """Every entry in order, `personal` opened where the person's key is still there."""
-        for row in self._rows():
-            document = json.loads(row.entry)
-            key = self._persons.keys([row.person]).get(row.person)
-            yield {**document, "personal": _open(document, key) if key else None}
+    def verify(self) -> Head:
+        """Walk the whole chain; its end, to compare with a copy.
 
-    def _rows(self) -> Iterator[Any]:
-        with self._reader.connect() as connection:
-            yield from connection.execute(select(LEDGER).order_by(LEDGER.c.seq)).yield_per(1000)
+        Raises:
+            ChainError: an entry was changed, left out or put in, or the end is missing.
+        """
+        head = walk(self.entries())
+        remembered = self._position.read() if self._position is not None else Head()
+        if head.seq < remembered.seq:
+            raise ChainError(f"it ends at entry {head.seq}; this host wrote until {remembered.seq}")
+        if self._hash(remembered.seq) not in {None, remembered.hash}:
+            raise ChainError(f"entry {remembered.seq} is not the one this host wrote")
+        return head
 
-    def _head(self, connection: Connection) -> tuple[int, str, int]:
-        highest = select(func.max(LEDGER.c.serial)).scalar_subquery()
-        last = connection.execute(
-            select(LEDGER.c.seq, LEDGER.c.hash, highest.label("highest"))
-            .order_by(LEDGER.c.seq.desc())
-            .limit(1)
-        ).first()
-        if last is None:
-            return 0, GENESIS, self._serial_floor
-        return last.seq, last.hash, max(last.highest or 0, self._serial_floor)
+    def entries(self, *, after: int = 0, wanted: Select[Any] | None = None) -> Iterator[Entry]:
+        """Entries in order, from behind a number on; `wanted` narrows a select on the table.
 
+        Each page is a transaction of its own, so that a long walk keeps nothing from being freed.
+        """
+        query = select(LEDGER) if wanted is None else wanted
+        while True:
+            with self.reading() as connection:
+                page = query.where(LEDGER.c.seq > after).order_by(LEDGER.c.seq).limit(PAGE)
+                rows = connection.execute(page).all()
+            yield from (_entry(row) for row in rows)
+            if len(rows) < PAGE:
+                return
+            after = rows[-1].seq
 
-def _entry(
-    record: Record, person: Person, *, seq: int, prev: str, serial: int | None, now: datetime
-) -> bytes:
-    document = {
-        "v": VERSION,
-        "seq": seq,
-        "prev": prev,
-        "at": rfc3339(now),
-        "kind": record.kind,
-        "serial": serial,
-        "person": person.person,
-        **record.public,
-    }
-    nonce = secrets.token_bytes(NONCE_BYTES)
-    sealed = AESGCM(person.key).encrypt(nonce, _canonical(record.personal), _canonical(document))
-    return _canonical({**document, "personal": base64.b64encode(nonce + sealed).decode()})
+    def keys(self, names: Collection[str]) -> Mapping[str, bytes]:
+        """The field keys of persons, by their names in the ledger; erased ones are not in it."""
+        return self._persons.keys(names)
 
+    def _hash(self, seq: int) -> str | None:
+        with self.reading() as connection:
+            return connection.execute(
+                select(LEDGER.c.hash).where(LEDGER.c.seq == seq)
+            ).scalar_one_or_none()
 
-def _open(document: Mapping[str, Any], key: bytes) -> dict[str, Any]:
-    sealed = base64.b64decode(document["personal"])
-    rest = {name: value for name, value in document.items() if name != "personal"}
-    try:
-        clear = AESGCM(key).decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], _canonical(rest))
-    except InvalidTag as error:
-        raise ChainError(f"entry {document['seq']}: its personal fields do not open") from error
-    opened: dict[str, Any] = json.loads(clear)
-    return opened
+    def _head(self, connection: Connection) -> Head:
+        return end_of(connection, self._serial_floor)
 
 
-def _canonical(document: Mapping[str, Any]) -> bytes:
-    return json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
+def end_of(connection: Connection, serial_floor: int = 0) -> Head:
+    """The end of the ledger in a database."""
+    highest = select(func.max(LEDGER.c.serial)).scalar_subquery()
+    last = connection.execute(
+        select(LEDGER.c.seq, LEDGER.c.hash, highest.label("highest"))
+        .order_by(LEDGER.c.seq.desc())
+        .limit(1)
+    ).first()
+    if last is None:
+        return Head(serial=serial_floor)
+    return Head(last.seq, last.hash, max(last.highest or 0, serial_floor))
+
+
+def _entry(row: Row[Any]) -> Entry:
+    return Entry(
+        seq=row.seq,
+        serial=row.serial,
+        at=row.at,
+        person=row.person,
+        valid_before=row.valid_before,
+        # SQLite keeps any type in any column: a text is none of our entries.
+        entry=row.entry if isinstance(row.entry, bytes) else b"",
+        hash=row.hash,
+    )

@@ -3,7 +3,7 @@
 import hashlib
 import hmac
 import secrets
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -15,6 +15,7 @@ from sqlalchemy import (
     MetaData,
     String,
     Table,
+    delete,
     insert,
     select,
 )
@@ -76,6 +77,36 @@ class Persons:
                 )
             found = self._find(lookups)
         return {identity: found[lookup] for lookup, identity in lookups.items()}
+
+    def find(self, identity: Identity) -> Person | None:
+        """The person of an identity; None if it is not here, or was erased."""
+        lookup = self._lookup(identity)
+        return self._find([lookup]).get(lookup)
+
+    def erase(self, names: Collection[str]) -> None:
+        """Delete persons by their random names: their fields in the ledger are noise from now on.
+
+        A copy of this database in a backup still has their keys: it must not be kept for long.
+        """
+        with self._engine.begin() as connection:
+            for name in names:
+                connection.execute(delete(PERSONS).where(PERSONS.c.person == name))
+
+    def names(self) -> Iterator[str]:
+        """Everybody's random names, in order."""
+        last = ""
+        while True:
+            with self._reader.connect() as connection:
+                page = connection.scalars(
+                    select(PERSONS.c.person)
+                    .where(PERSONS.c.person > last)
+                    .order_by(PERSONS.c.person)
+                    .limit(1000)
+                ).all()
+            yield from page
+            if not page:
+                return
+            last = page[-1]
 
     def keys(self, names: Collection[str]) -> Mapping[str, bytes]:
         """The field keys of persons by their random names; erased ones are not in it."""

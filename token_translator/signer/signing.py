@@ -1,12 +1,12 @@
-"""One request, from frame to certificate: ceilings, key, ledger, signature, in that order."""
+"""One request, from frame to answer: ceilings, key, ledger, signature, in that order."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass
 from functools import partial
+from typing import Any, TypeVar
 
-import msgspec
 import structlog
 
 from headgate.clock import Clock
@@ -14,113 +14,231 @@ from headgate.identity import Identity
 from token_translator import wire
 from token_translator.group_commit import GroupCommit
 from token_translator.keys import KeyRefusedError, PublicKey, accept, fingerprint
-from token_translator.signer import certificate
-from token_translator.signer.authority import Authority, public_line
-from token_translator.signer.ceilings import CeilingError, Ceilings, Rate, check
-from token_translator.signer.ledger import Ledger, Record
+from token_translator.signer import certificate, issuance, live, revocations
+from token_translator.signer.authorities import Authorities
+from token_translator.signer.authority import Authority, AuthorityError, public_line
+from token_translator.signer.ceilings import CeilingError, Ceilings, Rate, check, check_host
+from token_translator.signer.entries import Record
+from token_translator.signer.ledger import DeclinedError, Ledger, Writing
+from token_translator.signer.persons import Persons
+from token_translator.signer.refusals import Refusals
 
 log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+REVOCATIONS_PER_MINUTE = 600
+"""What is revoked stays in the ledger, keys for ever: even revoking has a bound."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """What one request does to the ledger, the persons it is about, and its key's fingerprint."""
+
+    apply: Callable[[Writing], Any]
+    identities: tuple[Identity, ...]
+    key: str
 
 
 class Signing:
     """Answers requests. The ledger is written by one thread, in groups, before anything is signed.
 
     A serial without a certificate is harmless; a certificate without an entry must not exist.
+    `written` is called after each commit.
     """
 
     def __init__(
         self,
         *,
-        user_ca: Sequence[Authority],
-        host_ca: Sequence[Authority],
+        authorities: Authorities,
         ceilings: Ceilings,
         ledger: Ledger,
+        persons: Persons,
         clock: Clock,
+        written: Callable[[], None] = lambda: None,
     ) -> None:
-        self._user_ca = user_ca
-        self._host_ca = host_ca
-        self._reserved = frozenset(authority.blob for authority in (*user_ca, *host_ca))
+        self._authorities = authorities
+        self._reserved = frozenset(one.blob for _, _, one in authorities.each())
         self._ceilings = ceilings
         self._clock = clock
         self._rate = Rate(ceilings.per_minute, now=clock.monotonic())
+        self._revocations = Rate(REVOCATIONS_PER_MINUTE, now=clock.monotonic())
+        self._refusals = Refusals()
         self._ledger = ledger
+        self._persons = persons
+        self._written = written
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ledger")
-        self._append = GroupCommit[Record, int](self._commit)
+        self._reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="reader")
+        self._group = GroupCommit[_Change, Any](self._commit)
 
     async def close(self) -> None:
         """Finish what is being written."""
-        await self._append.close()
+        await self._group.close()
         self._thread.shutdown()
+        self._reader.shutdown()
 
     async def answer(self, request: wire.Request) -> wire.Answer:
         """The answer to one request; failures of ours are logged and answered as `failed`."""
-        if isinstance(request, wire.Show):
-            return wire.Authorities(
-                request.id,
-                user_ca=tuple(public_line(authority) for authority in self._user_ca),
-                host_ca=tuple(public_line(authority) for authority in self._host_ca),
-            )
         try:
-            return await self._sign(request)
+            return await self._answer(request)
+        except CeilingError as error:
+            return wire.Refused(request.id, "ceiling", str(error))
+        except KeyRefusedError as error:
+            return wire.Refused(request.id, "key_refused", str(error))
+        except _RateError:
+            return wire.Refused(request.id, "rate", "Too many of these in this minute.")
         except Exception:
-            log.exception("not_signed", profile=request.subject.profile)
+            log.exception("not_answered", request=type(request).__name__)
             return wire.Refused(request.id, "failed", "The signer could not record this.")
 
-    async def _sign(self, request: wire.Sign) -> wire.Answer:
+    async def _answer(self, request: wire.Request) -> wire.Answer:
+        match request:
+            case wire.Sign():
+                return await self._sign_user(request)
+            case wire.SignHost():
+                return await self._sign_host(request)
+            case wire.Refuse():
+                return await self._refuse(request)
+            case wire.Revoke():
+                return await self._revoke(request)
+            case _:
+                return await self._look(request)
+
+    async def _look(self, request: wire.ListRevoked | wire.ListLive | wire.Show) -> wire.Answer:
+        match request:
+            case wire.ListRevoked():
+                now = await self._read(partial(live.revoked, self._ledger, self._clock.now()))
+                return wire.RevokedNow(
+                    request.id, now.version, now.serials, now.keys, now.authorities
+                )
+            case wire.ListLive():
+                identity = Identity(*request.identity)
+                find = partial(live.of, self._ledger, self._persons, identity, self._clock.now())
+                return wire.Live(request.id, tuple(await self._read(find)))
+            case wire.Show():
+                return wire.Authorities(
+                    request.id,
+                    user_ca=tuple(public_line(one) for one in self._authorities.user),
+                    host_ca=tuple(public_line(one) for one in self._authorities.host),
+                )
+
+    async def _sign_user(self, request: wire.Sign) -> wire.Answer:
+        authority = self._authorities.user[0]
+        refused = partial(issuance.refused_user, request)
+        verify = partial(check, self._ceilings, request.grant, request.key_id)
+        key = await self._admitted(request, verify, refused)
+        record = issuance.issued_user(request, key, fingerprint(authority.blob))
+        issue = partial(issuance.issue_to_user, record=record, key=key, refused=refused)
+        serial = await self._write(issue, record.identity, key=key.fingerprint)
+        signed = certificate.of_user(
+            key, request.grant, serial=serial, key_id=request.key_id, authority=authority.blob
+        )
+        return await self._signed(request.id, serial, key, authority, signed)
+
+    async def _sign_host(self, request: wire.SignHost) -> wire.Answer:
+        authority = self._authorities.host[0]
+        refused = partial(issuance.refused_host, request)
+        verify = partial(check_host, self._ceilings, request)
+        key = await self._admitted(request, verify, refused)
+        record = issuance.issued_host(request, key, fingerprint(authority.blob))
+        issue = partial(issuance.issue_to_host, record=record, key=key)
+        serial = await self._write(issue, record.identity)
+        signed = certificate.of_host(
+            key,
+            request.hostnames,
+            valid=(request.valid_after, request.valid_before),
+            serial=serial,
+            key_id=request.key_id,
+            authority=authority.blob,
+        )
+        return await self._signed(request.id, serial, key, authority, signed)
+
+    async def _admitted(
+        self,
+        request: wire.Sign | wire.SignHost,
+        verify: Callable[..., None],
+        refused: issuance.Refusal,
+    ) -> PublicKey:
+        """The key of a request that is within rate and ceilings; a refusal is recorded."""
         if not self._rate.take(self._clock.monotonic()):
             # Not recorded: a flood must not fill the disk. It is an alarm of its own.
             log.warning("rate_ceiling", per_minute=self._ceilings.per_minute)
-            return wire.Refused(request.id, "rate", "Too many certificates in this minute.")
+            raise _RateError
         try:
-            check(self._ceilings, request.grant, request.key_id, now=self._clock.now())
-            key = accept(
+            verify(now=self._clock.now())
+            return accept(
                 request.public_key, types=self._ceilings.key_types, reserved=self._reserved
             )
         except CeilingError as error:
             log.warning("ceiling", what=str(error), profile=request.subject.profile)
-            return await self._refuse(request, "ceiling", str(error))
+            await self._append(refused("ceiling", str(error)))
+            raise
         except KeyRefusedError as error:
-            return await self._refuse(request, "key_refused", str(error))
-        serial = await self._append.submit(self._issued(request, key))
-        return wire.Signed(request.id, self._certificate(request, key, serial), serial)
+            await self._append(refused("key_refused", str(error)))
+            raise
 
-    def _certificate(self, request: wire.Sign, key: PublicKey, serial: int) -> str:
-        authority = self._user_ca[0]
-        signed = certificate.to_be_signed(
-            key, request.grant, serial=serial, key_id=request.key_id, authority=authority.blob
+    async def _signed(
+        self, number: int, serial: int, key: PublicKey, authority: Authority, signed: bytes
+    ) -> wire.Answer:
+        try:
+            signature = await authority.sign(signed)
+        except AuthorityError as error:
+            log.error("authority_away", ca=authority.comment, error=str(error), serial=serial)  # noqa: TRY400 - its words say it all
+            return wire.Refused(number, "failed", "The authority's key cannot be reached.")
+        return wire.Signed(number, certificate.line(key, signed, signature), serial)
+
+    async def _refuse(self, request: wire.Refuse) -> wire.Answer:
+        identity = issuance.identity(request.subject)
+        counted = self._refusals.count(identity, self._clock.monotonic())
+        if counted is not None:
+            await self._append(issuance.refused_by_policy(request, counted))
+        return wire.Recorded(request.id)
+
+    async def _revoke(self, request: wire.Revoke) -> wire.Answer:
+        if not self._revocations.take(self._clock.monotonic()):
+            log.warning("revocation_ceiling", per_minute=REVOCATIONS_PER_MINUTE)
+            raise _RateError
+        wanted = revocations.Wanted(
+            reason=request.reason,
+            by=revocations.orderer(request.by),
+            serials=request.serials,
+            identity=None if request.identity is None else Identity(*request.identity),
+            keys=request.keys,
+            authority=request.authority,
         )
-        return certificate.line(key, signed, authority.sign(signed))
+        revoke = partial(revocations.revoke, persons=self._persons, wanted=wanted)
+        try:
+            outcome: revocations.Outcome = await self._write(revoke, wanted.by)
+        except DeclinedError as error:
+            return wire.Refused(request.id, "ceiling", str(error))
+        log.info("revoked", version=outcome.version, serials=len(outcome.serials))
+        return wire.Revoked(request.id, outcome.version, outcome.serials)
 
-    async def _refuse(self, request: wire.Sign, code: wire.Code, detail: str) -> wire.Refused:
-        await self._append.submit(self._record(request, "refused", code=code, detail=detail))
-        return wire.Refused(request.id, code, detail)
+    async def _append(self, record: Record) -> None:
+        identities = (record.identity,) if record.by is None else (record.identity, record.by)
+        await self._write(lambda writing: writing.append(record), *identities)
 
-    def _issued(self, request: wire.Sign, key: PublicKey) -> Record:
-        record = self._record(request, "issued")
-        return replace(
-            record,
-            public={**record.public, "ca": fingerprint(self._user_ca[0].blob)},
-            personal={**record.personal, "public_key": key.fingerprint},
+    async def _write(
+        self, apply: Callable[[Writing], T], *identities: Identity, key: str = ""
+    ) -> T:
+        outcome: T = await self._group.submit(_Change(apply, identities, key))
+        return outcome
+
+    async def _read(self, look: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._reader, look)
+
+    async def _commit(self, changes: Sequence[_Change]) -> Sequence[Any]:
+        commit = partial(
+            self._ledger.change,
+            [change.apply for change in changes],
+            identities={identity for change in changes for identity in change.identities},
+            keys={change.key for change in changes if change.key},
+            now=self._clock.now(),
         )
+        outcomes = await asyncio.get_running_loop().run_in_executor(self._thread, commit)
+        self._written()
+        return outcomes
 
-    def _record(self, request: wire.Sign, kind: str, **public: str) -> Record:
-        grant = msgspec.to_builtins(request.grant)
-        return Record(
-            kind="issued" if kind == "issued" else "refused",
-            identity=Identity(request.subject.iss, request.subject.sub),
-            public={
-                "profile": request.subject.profile[:32],
-                "valid_after": grant.pop("valid_after"),
-                "valid_before": grant.pop("valid_before"),
-                **public,
-            },
-            personal={
-                **msgspec.to_builtins(request.subject),
-                **grant,
-                "key_id": request.key_id,
-            },
-        )
 
-    async def _commit(self, records: Sequence[Record]) -> Sequence[int]:
-        append = partial(self._ledger.append, records, self._clock.now())
-        return await asyncio.get_running_loop().run_in_executor(self._thread, append)
+class _RateError(Exception):
+    """More of them than this minute has."""

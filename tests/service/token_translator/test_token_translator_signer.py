@@ -196,9 +196,9 @@ async def test_refusals_are_in_the_ledger(make_signer: Any, key_line: str) -> No
         await sign(client, key_line, principals=("root",))
     await client.close()
     with sqlite3.connect(signer.folder / "ledger.sqlite") as ledger:
-        ((entry,),) = ledger.execute("SELECT entry FROM ledger").fetchall()
+        entries = ledger.execute("SELECT entry FROM ledger ORDER BY seq").fetchall()
     ledger.close()
-    document = msgspec.json.decode(entry)
+    document = msgspec.json.decode(entries[-1][0])
     assert (document["kind"], document["code"], document["serial"]) == ("refused", "ceiling", None)
 
 

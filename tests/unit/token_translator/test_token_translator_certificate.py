@@ -1,5 +1,6 @@
 """Certificates as bytes, read back by other implementations."""
 
+import asyncio
 import base64
 import subprocess
 from datetime import UTC, datetime, timedelta
@@ -12,7 +13,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 from headgate.settings import SettingsError
 from token_translator.grants import Grant
 from token_translator.keys import ALL_TYPES, accept
-from token_translator.signer import authority, certificate
+from token_translator.signer import authority, certificate, signatures
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 GRANT = Grant(
@@ -32,13 +33,13 @@ def user_ca(tmp_path: Path) -> authority.FileAuthority:
     return authority.FileAuthority.load(tmp_path / "user_ca")
 
 
-def certify(user_ca: authority.FileAuthority, line: str) -> str:
+async def certify(user_ca: authority.FileAuthority, line: str) -> str:
     """A certificate for a key line."""
     key = accept(line, types=ALL_TYPES)
-    signed = certificate.to_be_signed(
+    signed = certificate.of_user(
         key, GRANT, serial=2**63 + 1, key_id="v1;sub=alice", authority=user_ca.blob
     )
-    return certificate.line(key, signed, user_ca.sign(signed))
+    return certificate.line(key, signed, await user_ca.sign(signed))
 
 
 @pytest.mark.parametrize(
@@ -51,14 +52,14 @@ def certify(user_ca: authority.FileAuthority, line: str) -> str:
         rsa.generate_private_key(65537, 3072),
     ],
 )
-def test_another_implementation_reads_them(
+async def test_another_implementation_reads_them(
     user_ca: authority.FileAuthority,
     key: ed25519.Ed25519PrivateKey | ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey,
 ) -> None:
     """Every field comes back as it was granted, and the signature is the authority's."""
     public = key.public_key()
     line = public.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
-    read = ssh.load_ssh_public_identity(certify(user_ca, line).encode())
+    read = ssh.load_ssh_public_identity((await certify(user_ca, line)).encode())
     assert isinstance(read, ssh.SSHCertificate)
     read.verify_cert_signature()
     assert read.public_key() == public
@@ -76,25 +77,99 @@ def test_another_implementation_reads_them(
     assert read.extensions == {b"permit-X11-forwarding": b"", b"permit-pty": b""}
 
 
-def test_security_keys(user_ca: authority.FileAuthority, tmp_path: Path) -> None:
+async def test_security_keys(user_ca: authority.FileAuthority, tmp_path: Path) -> None:
     """A key on a token is certified with its application, as OpenSSH reads it."""
     kind = b"sk-ssh-ed25519@openssh.com"
     raw = ed25519.Ed25519PrivateKey.generate().public_key().public_bytes_raw()
     blob = b"".join(len(p).to_bytes(4, "big") + p for p in (kind, raw, b"ssh:laptop"))
-    text = certify(user_ca, f"{kind.decode()} {base64.b64encode(blob).decode()}")
+    text = await certify(user_ca, f"{kind.decode()} {base64.b64encode(blob).decode()}")
     (tmp_path / "cert.pub").write_text(text)
     argv = ["ssh-keygen", "-L", "-f", str(tmp_path / "cert.pub")]
-    shown = subprocess.check_output(argv, text=True)
+    shown = await asyncio.to_thread(subprocess.check_output, argv, text=True)
     assert "sk-ssh-ed25519-cert-v01@openssh.com user certificate" in shown
     assert "Public key: ED25519-SK-CERT SHA256:" in shown
     assert "hg:site1:alice" in shown
 
 
-def test_no_two_are_alike(user_ca: authority.FileAuthority) -> None:
+@pytest.mark.parametrize("kind", ["ed25519", "ecdsa-256", "ecdsa-384", "ecdsa-521", "rsa-3072"])
+async def test_authorities_of_every_kind(tmp_path: Path, kind: str) -> None:
+    """A key that ssh-keygen made signs, as ssh-keygen reads it and another library proves it."""
+    name, _, bits = kind.partition("-")
+    make = ["ssh-keygen", "-q", "-t", name, "-N", "", "-f", str(tmp_path / "ca")]
+    await asyncio.to_thread(subprocess.check_call, make + (["-b", bits] if bits else []))
+    ca = authority.FileAuthority.load(tmp_path / "ca")
+    key = ed25519.Ed25519PrivateKey.generate().public_key()
+    line = key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
+    text = await certify(ca, line)
+    read = ssh.load_ssh_public_identity(text.encode())
+    assert isinstance(read, ssh.SSHCertificate)
+    read.verify_cert_signature()
+    (tmp_path / "cert.pub").write_text(text)
+    argv = ["ssh-keygen", "-L", "-f", str(tmp_path / "cert.pub")]
+    shown = await asyncio.to_thread(subprocess.check_output, argv, text=True)
+    algorithm = "rsa-sha2-512" if name == "rsa" else signatures.key_type(ca.blob)
+    assert f"Signing CA: {name.upper()} " in shown
+    assert f"using {algorithm}" in shown
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [(["-t", "rsa", "-b", "2048"], "2048 bits"), (["-t", "ed25519", "-N", "secret"], "passphrase")],
+)
+async def test_authorities_that_are_too_weak(tmp_path: Path, argv: list[str], words: str) -> None:
+    """Short RSA keys, and keys that nobody can open unasked, are refused."""
+    make = ["ssh-keygen", "-q", "-N", "", *argv, "-f", str(tmp_path / "ca")]
+    await asyncio.to_thread(subprocess.check_call, make)
+    with pytest.raises(SettingsError, match=words):
+        authority.FileAuthority.load(tmp_path / "ca")
+
+
+@pytest.mark.parametrize("change", [b"", b"x"])
+async def test_a_signature_is_checked(user_ca: authority.FileAuthority, change: bytes) -> None:
+    """A signature over something else, or cut short, is none."""
+    signature = await user_ca.sign(b"data")
+    public = signatures.load(user_ca.blob)
+    signatures.verify(public, b"data", signature)
+    with pytest.raises(signatures.SignatureError):
+        signatures.verify(public, b"other", signature)
+    with pytest.raises(signatures.SignatureError):
+        signatures.verify(public, b"data", signature[: len(signature) // 2] + change)
+
+
+async def test_host_certificates(user_ca: authority.FileAuthority, tmp_path: Path) -> None:
+    """A host certificate names its hosts, and has no options."""
+    key = accept(
+        ed25519.Ed25519PrivateKey.generate()
+        .public_key()
+        .public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+        .decode()
+    )
+    signed = certificate.of_host(
+        key,
+        ("login1.site.example", "192.0.2.1"),
+        valid=(NOW, NOW + timedelta(days=30)),
+        serial=5,
+        key_id="v1;host=login1.site.example",
+        authority=user_ca.blob,
+    )
+    text = certificate.line(key, signed, await user_ca.sign(signed))
+    read = ssh.load_ssh_public_identity(text.encode())
+    assert isinstance(read, ssh.SSHCertificate)
+    read.verify_cert_signature()
+    assert read.type == ssh.SSHCertificateType.HOST
+    assert read.valid_principals == [b"login1.site.example", b"192.0.2.1"]
+    assert (read.critical_options, read.extensions) == ({}, {})
+    (tmp_path / "cert.pub").write_text(text)
+    argv = ["ssh-keygen", "-L", "-f", str(tmp_path / "cert.pub")]
+    shown = await asyncio.to_thread(subprocess.check_output, argv, text=True)
+    assert "ssh-ed25519-cert-v01@openssh.com host certificate" in shown
+
+
+async def test_no_two_are_alike(user_ca: authority.FileAuthority) -> None:
     """The nonce makes even the same request a different certificate."""
     key = ed25519.Ed25519PrivateKey.generate().public_key()
     line = key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
-    assert certify(user_ca, line) != certify(user_ca, line)
+    assert await certify(user_ca, line) != await certify(user_ca, line)
 
 
 def test_authority_files(tmp_path: Path) -> None:

@@ -2,143 +2,198 @@
 
 import hashlib
 import json
-from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
-from sqlalchemy import Engine, delete, select, update
+from sqlalchemy import delete, select, update
+from sqlalchemy.exc import SQLAlchemyError
 
-from headgate.identity import Identity
-from token_translator.database import open_database, upgrade
-from token_translator.signer.ledger import GENESIS, LEDGER, ChainError, Ledger, Record
-from token_translator.signer.persons import PERSONS, Persons
-
-NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
-ALICE = Identity("https://iam.example/", "alice-subject")
-BOB = Identity("https://iam.example/", "bob-subject")
-
-
-@pytest.fixture
-def engines(tmp_path: Path) -> Iterator[tuple[Engine, Engine]]:
-    """Two migrated databases, ledger and persons."""
-    pair = []
-    for history in ("ledger", "persons"):
-        engine = open_database(f"sqlite:///{tmp_path}/{history}.sqlite")
-        with engine.begin() as connection:
-            upgrade(connection, history)
-        pair.append(engine)
-    yield pair[0], pair[1]
-    for engine in pair:
-        engine.dispose()
+from headgate.clock import rfc3339
+from tests.unit.token_translator.ledger_books import ALICE, BOB, NOW, Books, issued, refused
+from token_translator.signer.entries import GENESIS, ChainError, Head, Record
+from token_translator.signer.ledger import Writing
+from token_translator.signer.search import Sought, search
+from token_translator.signer.tables import LEDGER
 
 
-def open_ledger(engines: tuple[Engine, Engine], serial_floor: int = 0) -> Ledger:
-    """A ledger on these databases, as after a restart."""
-    persons = Persons(engine=engines[1], index_key=b"i" * 32)
-    return Ledger(engine=engines[0], persons=persons, serial_floor=serial_floor)
+def serials(books: Books, *records: Record) -> list[int | None]:
+    """Append in one transaction; the serials."""
+    return [entry.serial for entry in books.ledger().append(records, NOW)]
 
 
-def issued(identity: Identity = ALICE) -> Record:
-    """A certificate's record."""
-    personal = {"iss": identity.iss, "sub": identity.sub, "account": identity.sub[:5]}
-    return Record("issued", identity, {"profile": "person"}, personal)
+def opened(books: Books) -> list[dict[str, Any]]:
+    """Every entry, opened."""
+    return list(search(books.ledger(), books.persons, Sought()))
 
 
-def refused(identity: Identity = ALICE) -> Record:
-    """A refusal's record."""
-    return Record("refused", identity, {"code": "ceiling"}, {"sub": identity.sub})
-
-
-def test_serials_grow_over_groups_and_restarts(engines: tuple[Engine, Engine]) -> None:
+def test_serials_grow_over_groups_and_restarts(books: Books) -> None:
     """Refusals take no serial; a reopened ledger goes on where the last one ended."""
-    assert open_ledger(engines).append([issued(), refused(), issued(BOB)], NOW) == [1, 0, 2]
-    assert open_ledger(engines).append([issued()], NOW) == [3]
-    assert open_ledger(engines).verify()[0] == 4
+    assert serials(books, issued(), refused(), issued(BOB)) == [1, None, 2]
+    assert serials(books, issued()) == [3]
+    assert books.ledger().verify().seq == 4
 
 
-def test_serials_after_a_restore(engines: tuple[Engine, Engine]) -> None:
+def test_serials_above_a_floor(books: Books) -> None:
     """With a floor above what was seen anywhere, no serial comes a second time."""
-    open_ledger(engines).append([issued()], NOW)
-    assert open_ledger(engines, serial_floor=1000).append([issued()], NOW) == [1001]
-    assert open_ledger(engines).append([issued()], NOW) == [1002]
+    serials(books, issued())
+    (entry,) = books.ledger(serial_floor=1000).append([issued()], NOW)
+    assert entry.serial == 1001
+    assert serials(books, issued()) == [1002]
 
 
-def test_an_empty_ledger_is_intact(engines: tuple[Engine, Engine]) -> None:
+def test_an_empty_ledger_is_intact(books: Books) -> None:
     """Nothing written is nothing broken."""
-    assert open_ledger(engines).verify() == (0, GENESIS)
+    assert books.ledger().verify() == Head(0, GENESIS, 0)
 
 
-@pytest.mark.parametrize("column", ["entry", "hash", "serial", "person"])
-def test_a_change_is_seen(engines: tuple[Engine, Engine], column: str) -> None:
+def test_what_fails_is_not_written(books: Books) -> None:
+    """An exception within a transaction leaves no entry, and the next one follows the last."""
+    serials(books, issued())
+
+    def fail(writing: Writing) -> None:
+        writing.append(issued())
+        writing.flush()
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        books.ledger().change([fail], identities=(), keys=(), now=NOW)
+    assert serials(books, issued()) == [2]
+    assert books.ledger().verify().seq == 2
+
+
+@pytest.mark.parametrize("column", ["entry", "hash", "serial", "person", "valid_before"])
+def test_a_change_is_seen(books: Books, column: str) -> None:
     """Whatever column of a row is changed, the chain names the row."""
-    ledger = open_ledger(engines)
-    ledger.append([issued(), issued(), issued()], NOW)
-    value = {"entry": b"{}", "hash": "0" * 64, "serial": 99, "person": "f" * 32}[column]
-    with engines[0].begin() as connection:
+    serials(books, issued(), issued(), issued())
+    value = {
+        "entry": b"{}",
+        "hash": "0" * 64,
+        "serial": 99,
+        "person": "f" * 32,
+        "valid_before": 1,
+    }[column]
+    with books.engine.begin() as connection:
         connection.execute(update(LEDGER).where(LEDGER.c.seq == 2).values({column: value}))
     with pytest.raises(ChainError, match="entry 2"):
-        ledger.verify()
+        books.ledger().verify()
 
 
-def test_a_gap_is_seen(engines: tuple[Engine, Engine]) -> None:
-    """An entry taken out of the middle is missed by the next one."""
-    ledger = open_ledger(engines)
-    ledger.append([issued(), issued(), issued()], NOW)
-    with engines[0].begin() as connection:
-        connection.execute(delete(LEDGER).where(LEDGER.c.seq == 2))
-    with pytest.raises(ChainError, match="entry 3"):
-        ledger.verify()
+@pytest.mark.parametrize(("gone", "named"), [(1, "entry 2: what was before"), (2, "entry 3")])
+def test_a_gap_is_seen(books: Books, gone: int, named: str) -> None:
+    """An entry taken out of the middle is missed by the next one, and so is the first."""
+    serials(books, issued(), issued(), issued())
+    with books.engine.begin() as connection:
+        connection.execute(delete(LEDGER).where(LEDGER.c.seq == gone))
+    with pytest.raises(ChainError, match=named):
+        books.ledger().verify()
 
 
-def test_a_rewritten_entry_is_seen(engines: tuple[Engine, Engine]) -> None:
+def test_a_cut_end_is_seen(books: Books) -> None:
+    """An end that is gone is missed by the position kept outside of the database."""
+    serials(books, issued(), issued(), issued())
+    with books.engine.begin() as connection:
+        connection.execute(delete(LEDGER).where(LEDGER.c.seq == 3))
+    with pytest.raises(ChainError, match="ends at entry 2"):
+        books.ledger().verify()
+
+
+def test_a_rewritten_end_is_seen(books: Books) -> None:
+    """Entries rewritten to the very end differ from what the position says."""
+    serials(books, issued(), issued())
+    with books.engine.begin() as connection:
+        row = connection.execute(select(LEDGER).where(LEDGER.c.seq == 2)).one()
+        forged = row.entry.replace(b'"profile":"person"', b'"profile":"forger"')
+        values = {"entry": forged, "hash": hashlib.sha256(forged).hexdigest()}
+        connection.execute(update(LEDGER).where(LEDGER.c.seq == 2).values(values))
+    with pytest.raises(ChainError, match="entry 2 is not the one"):
+        books.ledger().verify()
+
+
+def test_a_rewritten_entry_is_seen(books: Books) -> None:
     """An entry rewritten with a hash that fits it is betrayed by its successor."""
-    ledger = open_ledger(engines)
-    ledger.append([issued(), issued(), issued()], NOW)
-    with engines[0].begin() as connection:
+    serials(books, issued(), issued(), issued())
+    with books.engine.begin() as connection:
         row = connection.execute(select(LEDGER).where(LEDGER.c.seq == 2)).one()
         forged = row.entry.replace(b'"profile":"person"', b'"profile":"forger"')
         values = {"entry": forged, "hash": hashlib.sha256(forged).hexdigest()}
         connection.execute(update(LEDGER).where(LEDGER.c.seq == 2).values(values))
     with pytest.raises(ChainError, match="entry 3"):
-        ledger.verify()
+        books.ledger().verify()
 
 
-def test_personal_fields_are_encrypted(engines: tuple[Engine, Engine], tmp_path: Path) -> None:
+def test_a_serial_cannot_be_given_twice(books: Books) -> None:
+    """The database itself refuses a second certificate with a serial."""
+    serials(books, issued(), issued())
+    with pytest.raises(SQLAlchemyError), books.engine.begin() as connection:
+        connection.execute(update(LEDGER).where(LEDGER.c.seq == 2).values(serial=1))
+
+
+def test_personal_fields_are_encrypted(sqlite_books: Books, tmp_path: Path) -> None:
     """Names are in no file in clear, and come back for who holds the keys."""
-    ledger = open_ledger(engines)
-    ledger.append([issued(), issued(BOB)], NOW)
-    opened = list(ledger.entries())
-    assert [entry["personal"]["sub"] for entry in opened] == ["alice-subject", "bob-subject"]
+    serials(sqlite_books, issued(), issued(BOB))
+    found = opened(sqlite_books)
+    assert [entry["personal"]["sub"] for entry in found] == ["alice-subject", "bob-subject"]
     files = b"".join(path.read_bytes() for path in tmp_path.iterdir())
     for secret in (b"alice-subject", b"bob-subject", b"iam.example"):
         assert secret not in files
 
 
-def test_an_erased_person(engines: tuple[Engine, Engine]) -> None:
+def test_who_ordered_it_is_encrypted_too(books: Books) -> None:
+    """Whoever ordered something is under their own key: erasing one leaves the other readable."""
+    by_bob = Record("revoked", ALICE, {"serials": []}, {"reason": "lost laptop"}, by=BOB)
+    serials(books, by_bob)
+    (entry,) = opened(books)
+    assert entry["by"] == {"iss": BOB.iss, "sub": BOB.sub}
+    person = books.persons.find(BOB)
+    assert person is not None
+    books.persons.erase([person.person])
+    (entry,) = opened(books)
+    assert entry["by"] is None
+    assert entry["personal"]["reason"] == "lost laptop"
+
+
+def test_an_erased_person(books: Books) -> None:
     """Deleting the key erases the person; the chain verifies, others are still readable."""
-    ledger = open_ledger(engines)
-    ledger.append([issued(), issued(BOB)], NOW)
-    (first, _) = ledger.entries()
-    with engines[1].begin() as connection:
-        connection.execute(delete(PERSONS).where(PERSONS.c.person == first["person"]))
-    again = list(ledger.entries())
+    serials(books, issued(), issued(BOB))
+    person = books.persons.find(ALICE)
+    assert person is not None
+    books.persons.erase([person.person])
+    again = opened(books)
     assert again[0]["personal"] is None
     assert again[1]["personal"]["sub"] == "bob-subject"
-    assert ledger.verify()[0] == 2
-    ledger.append([issued()], NOW)
-    assert list(ledger.entries())[2]["person"] != first["person"]
+    assert books.ledger().verify().seq == 2
+    serials(books, issued())
+    assert opened(books)[2]["person"] != person.person
 
 
-def test_personal_fields_belong_to_their_entry(engines: tuple[Engine, Engine]) -> None:
+def test_personal_fields_belong_to_their_entry(books: Books) -> None:
     """A ciphertext moved to another entry of the same person does not open there."""
-    ledger = open_ledger(engines)
-    ledger.append([issued(), issued()], NOW)
-    with engines[0].begin() as connection:
+    serials(books, issued(), issued())
+    with books.engine.begin() as connection:
         rows = connection.execute(select(LEDGER).order_by(LEDGER.c.seq)).all()
         first, second = (json.loads(row.entry) for row in rows)
         second["personal"] = first["personal"]
         entry = json.dumps(second, sort_keys=True, separators=(",", ":")).encode()
         connection.execute(update(LEDGER).where(LEDGER.c.seq == 2).values(entry=entry))
     with pytest.raises(ChainError, match="entry 2"):
-        list(ledger.entries())
+        opened(books)
+
+
+def test_an_entry_of_the_first_version(books: Books) -> None:
+    """The format does not change: an entry is these fields, in this form."""
+    (entry,) = books.ledger().append([issued()], NOW)
+    document = json.loads(entry.entry)
+    assert entry.entry == json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
+    del document["person"], document["personal"]
+    assert document == {
+        "v": 1,
+        "seq": 1,
+        "prev": GENESIS,
+        "at": rfc3339(NOW),
+        "kind": "issued",
+        "serial": 1,
+        "profile": "person",
+        "valid_after": "2026-11-21T12:00:00Z",
+        "valid_before": "2026-11-21T13:00:00Z",
+    }

@@ -1,0 +1,176 @@
+"""Revoking in the ledger: what is revoked, for how long, and that it is written first."""
+
+import json
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import delete, insert, update
+
+from headgate.identity import Identity
+from tests.unit.token_translator.ledger_books import ALICE, BOB, NOW, Books, issued, refused
+from token_translator.signer import commands, live, revocations
+from token_translator.signer.ledger import DeclinedError
+from token_translator.signer.revocations import Outcome, Wanted, merged, orderer
+from token_translator.signer.tables import AUTHORITIES, REVOKED_KEYS, REVOKED_SERIALS
+
+ADMIN = orderer("admin:https://iam.example/#carol")
+KEY = "SHA256:" + "A" * 43
+
+
+def revoke(books: Books, *, at: datetime = NOW, **wanted: Any) -> Outcome:
+    """Revoke in a transaction of its own."""
+    ordered = Wanted(reason="lost laptop", by=ADMIN, **wanted)
+    with books.ledger().writing(at) as writing:
+        return revocations.revoke(writing, books.persons, ordered)
+
+
+def now_revoked(books: Books, at: datetime = NOW) -> revocations.Now:
+    """What a revocation list would hold."""
+    return live.revoked(books.ledger(), at)
+
+
+def last_entry(books: Books) -> dict[str, Any]:
+    """The newest entry."""
+    document: dict[str, Any] = json.loads(list(books.ledger().entries())[-1].entry)
+    return document
+
+
+def test_nothing_is_revoked_at_first(books: Books) -> None:
+    """An empty ledger revokes nothing, in version 0."""
+    assert now_revoked(books) == revocations.Now(0, (), (), ())
+
+
+def test_by_serial(books: Books) -> None:
+    """Named serials are revoked, in an entry; one that was never issued is none."""
+    books.ledger().append([issued(), issued(BOB), issued(), refused()], NOW)
+    assert revoke(books, serials=[1, 2, 7]) == Outcome(5, (1, 2))
+    assert now_revoked(books) == revocations.Now(5, ((1, 2),), (), ())
+    entry = last_entry(books)
+    assert (entry["kind"], entry["seq"], entry["serials"]) == ("revoked", 5, [[1, 2]])
+    assert books.ledger().append([issued()] * 4, NOW)[3].serial == 7
+    assert now_revoked(books).serials == ((1, 2),)
+    assert books.ledger().verify().seq == 9
+
+
+def test_by_identity(books: Books) -> None:
+    """All unexpired certificates of a person, and of nobody else; later ones are not."""
+    books.ledger().append([issued(minutes=-1), issued(), issued(BOB), issued()], NOW)
+    assert revoke(books, identity=ALICE).serials == (2, 4)
+    books.ledger().append([issued()], NOW)
+    assert now_revoked(books).serials == ((2, 2), (4, 4))
+    assert revoke(books, identity=Identity("https://iam.example/", "nobody")).serials == ()
+
+
+def test_those_of_the_same_transaction(books: Books) -> None:
+    """A certificate that is committed together with its revocation is revoked."""
+    with books.ledger().writing(NOW) as writing:
+        writing.append(issued())
+        wanted = Wanted(reason="suspended", by=ADMIN, identity=ALICE)
+        assert revocations.revoke(writing, books.persons, wanted).serials == (1,)
+
+
+def test_again_changes_nothing(books: Books) -> None:
+    """A repeated request has the same answer, and adds no entry."""
+    books.ledger().append([issued()], NOW)
+    first = revoke(books, identity=ALICE, keys=[KEY])
+    assert revoke(books, identity=ALICE, keys=[KEY]) == first
+    assert last_entry(books)["seq"] == first.version == 2
+
+
+@pytest.mark.parametrize("taken_out", ["serials", "key", "authority"])
+def test_what_was_taken_off_the_list(books: Books, taken_out: str) -> None:
+    """Whoever takes something off the list, not out of the chain, is found out."""
+    add_authority(books, "retired")
+    books.ledger().append([issued(), issued(BOB)], NOW)
+    revoke(books, serials=[1, 2], keys=[KEY], authority=KEY)
+    assert commands.verify(books.ledger(), None, NOW)[0] == 0
+    change = {
+        "serials": delete(REVOKED_SERIALS).where(REVOKED_SERIALS.c.first == 2),
+        "key": delete(REVOKED_KEYS),
+        "authority": update(AUTHORITIES).values(revoked=None),
+    }[taken_out]
+    with books.engine.begin() as connection:
+        connection.execute(change)
+    status, said = commands.verify(books.ledger(), None, NOW)
+    assert (status, taken_out in said["broken"]) == (1, True)
+
+
+def test_expired_ones_leave(books: Books) -> None:
+    """A serial leaves the list when its certificate expires; the version never goes back."""
+    books.ledger().append([issued(minutes=5), issued(minutes=60)], NOW)
+    version = revoke(books, identity=ALICE).version
+    later = NOW + timedelta(minutes=6)
+    assert now_revoked(books, later).serials == ((2, 2),)
+    latest = NOW + timedelta(minutes=61)
+    with books.ledger().writing(latest) as writing:
+        revocations.forget_expired(writing.connection, latest)
+    assert now_revoked(books, latest) == revocations.Now(version, (), (), ())
+
+
+def test_by_key(books: Books) -> None:
+    """A key stays revoked: nobody knows what else it is used for."""
+    assert revoke(books, keys=[KEY]).version == 1
+    assert now_revoked(books, NOW + timedelta(days=400)).keys == (KEY,)
+
+
+@pytest.mark.parametrize(
+    ("state", "active", "allowed"), [("retired", False, True), ("signs", True, True)]
+)
+def test_an_authority(books: Books, state: str, active: bool, allowed: bool) -> None:  # noqa: FBT001 - a table of cases
+    """One that is out of use can be revoked; one in use on the signer's host only."""
+    add_authority(books, state)
+    if allowed:
+        assert revoke(books, authority=KEY, active_too=active).version == 1
+        assert now_revoked(books).authorities == ("ssh-ed25519 AAAA old",)
+
+
+@pytest.mark.parametrize("state", ["signs", "trusted", None])
+def test_an_authority_that_is_needed(books: Books, state: str | None) -> None:
+    """One that signs or is trusted, or never was one, is not revoked by who asks over the wire."""
+    if state is not None:
+        add_authority(books, state)
+    with pytest.raises(DeclinedError):
+        revoke(books, authority=KEY)
+    assert now_revoked(books).authorities == ()
+
+
+def add_authority(books: Books, state: str) -> None:
+    """Register an authority."""
+    with books.engine.begin() as connection:
+        connection.execute(
+            insert(AUTHORITIES).values(
+                fingerprint=KEY, role="user", line="ssh-ed25519 AAAA old", state=state
+            )
+        )
+
+
+def test_who_ordered_it() -> None:
+    """An administrator is the person that their own certificates are of; others are themselves."""
+    assert Identity("https://iam.example/", "carol") == ADMIN
+    assert orderer("admin:https://iam.example/#a#b") == Identity("https://iam.example/", "a#b")
+    assert orderer("peer:accounts") == Identity("", "peer:accounts")
+    assert orderer("local:root") == Identity("", "local:root")
+
+
+def test_ranges() -> None:
+    """Ranges that touch or overlap become one."""
+    assert merged([(1, 3), (2, 5), (6, 6), (8, 9)]) == ((1, 6), (8, 9))
+
+
+def test_one_identitys_own(books: Books) -> None:
+    """A person sees what they have, whether it is revoked, and nothing of others."""
+    records = [
+        issued(minutes=-1),
+        issued(instance="gateway", row="r-1", verb="submit"),
+        issued(BOB),
+        issued(),
+    ]
+    books.ledger().append(records, NOW)
+    revoke(books, serials=[4])
+    newest, older = live.of(books.ledger(), books.persons, ALICE, NOW)
+    assert (newest.serial, newest.revoked, newest.instance) == (4, True, "")
+    assert (older.serial, older.revoked) == (2, False)
+    assert (older.instance, older.row, older.verb) == ("gateway", "r-1", "submit")
+    assert older.valid_before == NOW + timedelta(hours=1)
+    assert live.of(books.ledger(), books.persons, Identity("x", "y"), NOW) == []

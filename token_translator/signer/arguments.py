@@ -1,0 +1,122 @@
+"""The command line of `headgate-signer`."""
+
+import argparse
+from pathlib import Path
+
+from headgate.identity import Identity
+from token_translator.signer import commands
+from token_translator.signer.revocations import Wanted
+from token_translator.signer.search import Sought
+
+Parser = argparse.ArgumentParser
+_VERBS = (
+    ("serve", "answer on the socket until told to stop"),
+    ("init", "make the authority keys, the index key and the tables; touches nothing existing"),
+    ("migrate", "bring the tables to this version"),
+    ("check-config", "print what was understood"),
+    ("authorities", "list the authorities, and what is signed by each"),
+    ("revoke", "revoke certificates, keys or an authority, for good"),
+    ("reconcile", "after a restore from a backup: put back and revoke what was lost"),
+    ("verify", "walk the ledger's chain (as `ledger verify`)"),
+)
+_LEDGER = (
+    ("verify", "walk the chain, and hold a copy against it"),
+    ("search", "print the entries that are sought"),
+    ("erase", "delete a person's key: what the ledger says of them is noise from then on"),
+    ("retain", "delete entries older than retention_days"),
+)
+
+
+def parser() -> Parser:
+    """All verbs and their options; `verb` is `ledger …` for those of the ledger."""
+    whole = Parser(prog="headgate-signer", description=__doc__)
+    verbs = whole.add_subparsers(dest="verb", required=True)
+    for name, sentence in _VERBS:
+        _options(_verb(verbs, name, name, sentence), name)
+    sentence = "look into the ledger, and forget what is to be forgotten"
+    ledger = verbs.add_parser("ledger", help=sentence, description=sentence)
+    under = ledger.add_subparsers(required=True)
+    for name, sentence in _LEDGER:
+        _options(_verb(under, name, f"ledger {name}", sentence), name)
+    return whole
+
+
+def identity(options: argparse.Namespace) -> Identity:
+    """The identity of `erase`."""
+    return Identity(*options.user)
+
+
+def sought(options: argparse.Namespace) -> Sought:
+    """What `search` looks for."""
+    return Sought(
+        identity=Identity(*options.user) if options.user else None,
+        serial=options.serial,
+        key=options.key,
+        row=options.row,
+        since=options.since,
+        until=options.until,
+    )
+
+
+def wanted(options: argparse.Namespace, by: Identity) -> Wanted:
+    """What `revoke` revokes."""
+    return Wanted(
+        reason=options.reason,
+        by=by,
+        serials=options.serial,
+        identity=Identity(*options.user) if options.user else None,
+        keys=options.key,
+        authority=options.authority,
+        active_too=options.active,
+    )
+
+
+def _verb(
+    verbs: "argparse._SubParsersAction[Parser]", name: str, whole_name: str, sentence: str
+) -> Parser:
+    verb = verbs.add_parser(name, help=sentence, description=sentence)
+    verb.add_argument("--config", type=Path, required=True, metavar="FILE")
+    verb.set_defaults(verb=whole_name)
+    return verb
+
+
+def _options(verb: Parser, name: str) -> None:
+    if name not in {"serve", "init", "migrate", "check-config"}:
+        verb.add_argument("--json", action="store_true", help="as JSON, an object a line")
+    match name:
+        case "verify" | "reconcile":
+            verb.add_argument(
+                "--copy", type=Path, metavar="FILE", help="what the syslog server kept"
+            )
+        case "erase":
+            _user(verb, required=True)
+        case "search":
+            _search(verb)
+        case "revoke":
+            _revoke(verb)
+    if name == "reconcile":
+        verb.add_argument(
+            "--serial", type=int, default=0, help="the highest that was seen anywhere"
+        )
+
+
+def _search(verb: Parser) -> None:
+    _user(verb, required=False)
+    verb.add_argument("--serial", type=int)
+    verb.add_argument("--key", default="", metavar="SHA256:…", help="of a certified key")
+    verb.add_argument("--row", default="", metavar="UUID", help="of a job")
+    for name in ("--since", "--until"):
+        verb.add_argument(name, type=commands.moment, metavar="TIME", help="RFC 3339, or a date")
+
+
+def _revoke(verb: Parser) -> None:
+    _user(verb, required=False)
+    verb.add_argument("--serial", type=int, action="append", default=[])
+    verb.add_argument("--key", action="append", default=[], metavar="SHA256:…")
+    verb.add_argument("--authority", default="", metavar="SHA256:…")
+    verb.add_argument("--active", action="store_true", help="also an authority that is in use")
+    verb.add_argument("--reason", required=True)
+
+
+def _user(verb: Parser, *, required: bool) -> None:
+    verb.add_argument("--user", nargs=2, required=required, metavar=("ISS", "SUB"))

@@ -1,0 +1,149 @@
+"""The site's authorities: opened where their keys are, apart for users and hosts, and on record."""
+
+import contextlib
+import secrets
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Connection, insert, select, update
+
+from headgate.identity import Identity
+from headgate.settings import SettingsError
+from token_translator.keys import fingerprint
+from token_translator.signer import signatures
+from token_translator.signer.authority import Authority, AuthorityError, FileAuthority, public_line
+from token_translator.signer.entries import Record
+from token_translator.signer.ledger import Writing
+from token_translator.signer.settings import AgentKey, Key, SignerSettings, TokenKey
+from token_translator.signer.tables import AUTHORITIES
+
+if TYPE_CHECKING:
+    from token_translator.signer.pkcs11 import Token
+
+USER = "user"
+HOST = "host"
+
+
+@dataclass(frozen=True, slots=True)
+class Authorities:
+    """The keys that sign and are trusted now; the first of each kind signs."""
+
+    user: Sequence[Authority]
+    host: Sequence[Authority]
+
+    def each(self) -> list[tuple[str, str, Authority]]:
+        """Role, state (`signs` or `trusted`) and key of each."""
+        return [
+            (role, "trusted" if position else "signs", authority)
+            for role, some in ((USER, self.user), (HOST, self.host))
+            for position, authority in enumerate(some)
+        ]
+
+
+@contextlib.asynccontextmanager
+async def opened(settings: SignerSettings) -> AsyncIterator[Authorities]:
+    """The authorities of the settings, each proved by a signature, closed at the end.
+
+    Raises:
+        SettingsError: a key is not there, does not sign, or is named for both users and hosts.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+        tokens: dict[tuple[str, str, str], Token] = {}
+
+        async def open_one(key: Key) -> Authority:
+            authority = await _open(key, tokens, stack)
+            stack.push_async_callback(authority.close)
+            await _prove(authority)
+            return authority
+
+        found = Authorities(
+            user=[await open_one(key) for key in settings.user_ca],
+            host=[await open_one(key) for key in settings.host_ca],
+        )
+        blobs = [authority.blob for _, _, authority in found.each()]
+        if {one.blob for one in found.user} & {one.blob for one in found.host}:
+            raise SettingsError("user_ca and host_ca share a key")
+        if len(set(blobs)) != len(blobs):
+            raise SettingsError("user_ca or host_ca names a key twice")
+        yield found
+
+
+def register(writing: Writing, authorities: Authorities, *, by: Identity) -> None:
+    """Record each authority that is new, has changed its part, or is no longer there.
+
+    Raises:
+        SettingsError: a key was once the other kind's, or is revoked.
+    """
+    known = {row.fingerprint: row for row in writing.connection.execute(select(AUTHORITIES))}
+    present = {fingerprint(one.blob): (role, state, one) for role, state, one in authorities.each()}
+    for name, (role, state, authority) in present.items():
+        before = known.get(name)
+        if before is None:
+            _record(writing, by, name, role, state)
+            values = {"fingerprint": name, "role": role, "state": state}
+            writing.connection.execute(
+                insert(AUTHORITIES).values(line=public_line(authority), **values)
+            )
+            continue
+        if before.role != role:
+            raise SettingsError(f"{name} was the authority of {before.role} certificates")
+        if before.revoked is not None:
+            raise SettingsError(f"{name} is revoked: no certificate of it is accepted")
+        if before.state != state:
+            _set_state(writing, by, name, role, state)
+    for name, row in known.items():
+        if name not in present and row.state != "retired":
+            _set_state(writing, by, name, row.role, "retired")
+
+
+def lines(connection: Connection) -> list[Any]:
+    """Every authority there ever was: fingerprint, role, line, state, revoked (entry or None)."""
+    return list(connection.execute(select(AUTHORITIES).order_by(AUTHORITIES.c.role.desc())))
+
+
+async def _open(
+    key: Key, tokens: dict[tuple[str, str, str], "Token"], stack: contextlib.AsyncExitStack
+) -> Authority:
+    if isinstance(key, AgentKey):
+        # Late: the process that holds keys loads what speaks SSH only where it needs it.
+        from token_translator.signer.agent import AgentAuthority  # noqa: PLC0415 - said above
+
+        return await AgentAuthority.connect(Path(key.socket), key.fingerprint)
+    if isinstance(key, TokenKey):
+        name = (key.module, key.token, key.pin_file)
+        if name not in tokens:
+            tokens[name] = _token(key)
+            stack.push_async_callback(tokens[name].close)
+        return await tokens[name].authority(key.label)
+    return FileAuthority.load(Path(key))
+
+
+def _token(key: TokenKey) -> "Token":
+    try:
+        from token_translator.signer.pkcs11 import Token  # noqa: PLC0415 - an extra of its own
+    except ImportError as error:
+        raise SettingsError("a pkcs11 key needs the extra: pip install headgate[pkcs11]") from error
+    return Token(Path(key.module), key.token, Path(key.pin_file))
+
+
+async def _prove(authority: Authority) -> None:
+    data = secrets.token_bytes(32)
+    try:
+        signature = await authority.sign(data)
+        signatures.verify(signatures.load(authority.blob), data, signature)
+    except (AuthorityError, signatures.SignatureError) as error:
+        raise SettingsError(f"the key {authority.comment} does not sign: {error}") from error
+
+
+def _set_state(writing: Writing, by: Identity, name: str, role: str, state: str) -> None:
+    _record(writing, by, name, role, state)
+    writing.connection.execute(
+        update(AUTHORITIES).where(AUTHORITIES.c.fingerprint == name).values(state=state)
+    )
+
+
+def _record(writing: Writing, by: Identity, name: str, role: str, state: str) -> None:
+    public = {"ca": name, "role": role, "state": state}
+    writing.append(Record("authority", by, public, {"by": by.sub}))

@@ -1,0 +1,127 @@
+"""What the ledger is told of each request: issued or refused, for whom, by which authority."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from sqlalchemy import insert, select
+
+from headgate.identity import Identity
+from token_translator import wire
+from token_translator.keys import KeyRefusedError, PublicKey
+from token_translator.signer.entries import Record
+from token_translator.signer.ledger import DeclinedError, Writing
+from token_translator.signer.tables import HOST_KEYS
+
+Refusal = Callable[[str, str], Record]
+"""Makes the record of a refusal, of its code and its words."""
+
+
+class HostKeyError(DeclinedError, KeyRefusedError):
+    """A host's key, for which somebody wants a user certificate."""
+
+
+def identity(subject: wire.Subject) -> Identity:
+    """Whom an entry is about; a service that asks for itself is its instance."""
+    if subject.sub:
+        return Identity(subject.iss, subject.sub)
+    return Identity("", f"peer:{subject.instance}")
+
+
+def issued_user(request: wire.Sign, key: PublicKey, ca: str) -> Record:
+    """The record of a user certificate."""
+    return Record(
+        kind="issued",
+        identity=identity(request.subject),
+        public={**_about_user(request), "ca": ca},
+        personal={**_personal_user(request), "public_key": key.fingerprint},
+        valid_before=int(request.grant.valid_before.timestamp()),
+    )
+
+
+def refused_user(request: wire.Sign, code: str, detail: str) -> Record:
+    """The record of a user certificate that was refused."""
+    public = {**_about_user(request), "code": code, "detail": detail}
+    return Record("refused", identity(request.subject), public, _personal_user(request))
+
+
+def issued_host(request: wire.SignHost, key: PublicKey, ca: str) -> Record:
+    """The record of a host certificate; a host's name and key are nobody's personal fields."""
+    return Record(
+        kind="issued",
+        identity=identity(request.subject),
+        public={**_about_host(request), "ca": ca, "key": key.fingerprint},
+        personal={**msgspec.to_builtins(request.subject), "key_id": request.key_id},
+        valid_before=int(request.valid_before.timestamp()),
+    )
+
+
+def refused_host(request: wire.SignHost, code: str, detail: str) -> Record:
+    """The record of a host certificate that was refused."""
+    personal = {**msgspec.to_builtins(request.subject), "key_id": request.key_id}
+    public = {**_about_host(request), "code": code, "detail": detail}
+    # What was asked for may be anything: it is kept out of what is in clear.
+    names = public.pop("hostnames")
+    return Record("refused", identity(request.subject), public, {**personal, "hostnames": names})
+
+
+def refused_by_policy(request: wire.Refuse, more: int) -> Record:
+    """The record of a refusal that the asking process decided; `more` were not recorded before."""
+    public: dict[str, Any] = {"profile": request.subject.profile[:32], "code": request.code}
+    if more:
+        public["suppressed"] = more
+    personal = msgspec.to_builtins(request.subject)
+    return Record("refused", identity(request.subject), public, personal)
+
+
+def issue_to_user(writing: Writing, *, record: Record, key: PublicKey, refused: Refusal) -> int:
+    """Append a user certificate's entry; its serial.
+
+    Raises:
+        HostKeyError: the key is a host's; the refusal is recorded.
+    """
+    if key.fingerprint in writing.host_keys:
+        error = HostKeyError("This is the key of a host of this site.")
+        writing.append(refused("key_refused", str(error)))
+        raise error
+    return writing.append(record).serial or 0
+
+
+def issue_to_host(writing: Writing, *, record: Record, key: PublicKey) -> int:
+    """Append a host certificate's entry, and remember its key as a host's; its serial."""
+    entry = writing.append(record)
+    keep_host_key(writing, entry.seq, key.fingerprint)
+    return entry.serial or 0
+
+
+def keep_host_key(writing: Writing, seq: int, fingerprint: str) -> None:
+    """Remember a host's key; that of a certificate renewed is there already."""
+    writing.host_keys.add(fingerprint)
+    known = select(HOST_KEYS.c.seq).where(HOST_KEYS.c.fingerprint == fingerprint)
+    if writing.connection.execute(known).first() is None:
+        writing.connection.execute(insert(HOST_KEYS).values(fingerprint=fingerprint, seq=seq))
+
+
+def _about_user(request: wire.Sign) -> dict[str, Any]:
+    grant = msgspec.to_builtins(request.grant)
+    return {
+        "profile": request.subject.profile[:32],
+        "valid_after": grant["valid_after"],
+        "valid_before": grant["valid_before"],
+    }
+
+
+def _personal_user(request: wire.Sign) -> dict[str, Any]:
+    grant = msgspec.to_builtins(request.grant)
+    del grant["valid_after"], grant["valid_before"]
+    return {**msgspec.to_builtins(request.subject), **grant, "key_id": request.key_id}
+
+
+def _about_host(request: wire.SignHost) -> dict[str, Any]:
+    moments = msgspec.to_builtins((request.valid_after, request.valid_before))
+    return {
+        "profile": "host",
+        "hostnames": request.hostnames,
+        "valid_after": moments[0],
+        "valid_before": moments[1],
+    }

@@ -1,0 +1,60 @@
+"""What the asking process may read of the ledger: what is revoked, and one person's own."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Connection, select
+
+from headgate.identity import Identity
+from token_translator import wire
+from token_translator.signer import entries, revocations
+from token_translator.signer.ledger import Ledger
+from token_translator.signer.persons import Person, Persons
+from token_translator.signer.tables import LEDGER
+
+MOST = 1000
+
+
+def revoked(ledger: Ledger, now: datetime) -> revocations.Now:
+    """All that is revoked now."""
+    with ledger.reading() as connection:
+        return revocations.current(connection, now)
+
+
+def of(
+    ledger: Ledger, persons: Persons, identity: Identity, now: datetime
+) -> list[wire.LiveCertificate]:
+    """An identity's unexpired certificates, the newest first, at most 1 000."""
+    person = persons.find(identity)
+    if person is None:
+        return []
+    with ledger.reading() as connection:
+        rows = _rows(connection, person, now)
+        gone = revocations.current(connection, now).serials
+    return [_certificate(row, person, gone) for row in rows]
+
+
+def _rows(connection: Connection, person: Person, now: datetime) -> list[Any]:
+    condition = revocations.live_of(person.person, int(now.timestamp()))
+    query = select(LEDGER.c.serial, LEDGER.c.valid_before, LEDGER.c.entry).where(condition)
+    rows = connection.execute(query.order_by(LEDGER.c.serial.desc()).limit(MOST))
+    return [row for row in rows if json.loads(row.entry)["kind"] == "issued"]
+
+
+def _certificate(
+    row: Any,  # noqa: ANN401 - a row of the query above
+    person: Person,
+    gone: tuple[revocations.Range, ...],
+) -> wire.LiveCertificate:
+    document = json.loads(row.entry)
+    opened = entries.personal(document, person.key)
+    return wire.LiveCertificate(
+        serial=row.serial,
+        valid_before=datetime.fromtimestamp(row.valid_before, UTC),
+        profile=document["profile"],
+        revoked=any(first <= row.serial <= last for first, last in gone),
+        instance=opened.get("instance", ""),
+        row=opened.get("row", ""),
+        verb=opened.get("verb", ""),
+    )

@@ -1,0 +1,74 @@
+"""The login nodes, as the person under their certificate; host keys are always checked."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import asyncssh
+import structlog
+
+from headgate.problems import Unavailable
+from headgate.settings import SettingsError
+from token_translator.frontdoor.settings import NodeSettings
+from token_translator.frontdoor.translator import Login
+
+log = structlog.get_logger(__name__)
+
+CONNECT_SECONDS = 10.0
+
+
+class Nodes:
+    """Tries one after the other, beginning each time with the next."""
+
+    def __init__(self, nodes: Sequence[NodeSettings]) -> None:
+        self._nodes = tuple(nodes)
+        self._next = 0
+
+    async def connect(self, login: Login) -> asyncssh.SSHClientConnection:
+        """A connection of that account.
+
+        Raises:
+            Unavailable: no node lets us in.
+        """
+        start = self._next
+        self._next = (start + 1) % len(self._nodes)
+        for node in (*self._nodes[start:], *self._nodes[:start]):
+            try:
+                return await _connect(node, login)
+            except (OSError, asyncssh.Error, TimeoutError) as error:
+                log.warning("login_node_refuses", host=node.host, port=node.port, error=repr(error))
+        raise Unavailable("The login node lets nobody in at the moment: try again in a minute.")
+
+
+async def _connect(node: NodeSettings, login: Login) -> asyncssh.SSHClientConnection:
+    return await asyncssh.connect(
+        node.host,
+        node.port,
+        username=login.account,
+        client_keys=[(login.key, login.certificate)],
+        known_hosts=node.known_hosts,
+        preferred_auth="publickey",
+        # Nothing of this service's own SSH set-up may leak into a person's connection.
+        agent_path=None,
+        config=None,
+        compression_algs=None,
+        connect_timeout=CONNECT_SECONDS,
+        login_timeout=CONNECT_SECONDS,
+        keepalive_interval=15,
+        keepalive_count_max=3,
+    )
+
+
+def check_known_hosts(nodes: Sequence[NodeSettings]) -> None:
+    """Read each node's file once.
+
+    Raises:
+        SettingsError: unreadable, not in OpenSSH's format, or without the node.
+    """
+    for node in nodes:
+        try:
+            known = asyncssh.read_known_hosts(node.known_hosts)
+        except (OSError, ValueError) as error:
+            raise SettingsError(f"{Path(node.known_hosts)}: {error}") from error
+        keys, authorities, *_ = known.match(node.host, "", node.port)
+        if not keys and not authorities:
+            raise SettingsError(f"{node.known_hosts}: no key of {node.host} port {node.port}")

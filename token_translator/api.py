@@ -1,14 +1,12 @@
-"""The HTTP edge: certificates, seals, the authorities' public keys and the revocation list."""
+"""The HTTP edge: certificates, seals and the authorities' public keys; others add their routes."""
 
-import hashlib
-from datetime import UTC, datetime
 from typing import Annotated, Literal, Protocol
 from uuid import UUID
 
 import msgspec
 from aiohttp import web
 
-from headgate.clock import rfc3339
+from headgate.clock import Clock, rfc3339
 from headgate.peers import HEADER
 from headgate.problems import Forbidden
 from headgate.web import (
@@ -20,10 +18,10 @@ from headgate.web import (
     json_body,
     json_response,
 )
-from token_translator import wire
+from token_translator import routes_delegations, routes_exchange, wire
 from token_translator.callers import Callers
+from token_translator.delegations import Delegations
 from token_translator.issuing import Issued, Issuing, Wanted
-from token_translator.krl import RevocationList
 from token_translator.seals import Verb
 
 MAX_BODY_BYTES = 32 * 1024
@@ -86,7 +84,13 @@ class CertificateAnswer(msgspec.Struct, frozen=True):
 
 
 def create(
-    *, callers: Callers, issuing: Issuing, authorities: Authorities, checks: dict[str, Check]
+    *,
+    callers: Callers,
+    issuing: Issuing,
+    delegations: Delegations,
+    authorities: Authorities,
+    clock: Clock,
+    checks: dict[str, Check],
 ) -> web.Application:
     """The application; everything it works with is handed in."""
     app = create_app(max_body_bytes=MAX_BODY_BYTES)
@@ -94,8 +98,9 @@ def create(
     app.router.add_post("/v1/certificates", post_certificate)
     app.router.add_post("/v1/seals", post_seal)
     app.router.add_post("/v1/delegated-certificates", post_delegated_certificate)
+    routes_delegations.add(app, callers, delegations)
+    routes_exchange.add(app, callers, issuing, clock)
     app.router.add_get("/v1/ca", get_authorities)
-    app.router.add_get("/v1/krl", get_revocation_list)
     add_health(app, checks)
     return app
 
@@ -110,11 +115,12 @@ async def post_certificate(request: web.Request) -> web.Response:
         if body.profile != "person":
             raise Forbidden("The profile session is for services of this site.")
     else:
-        peer = callers.peer(credential)
-        instance, body = peer.instance, await json_body(request, CertificateRequest)
-        peer.require("certificates.login" if body.profile == "person" else "certificates.session")
-        admit = callers.login if body.profile == "person" else callers.behind
-        principal = await admit(peer, token)
+        body = await json_body(request, CertificateRequest)
+        login = body.profile == "person"
+        verb = "certificates.login" if login else "certificates.session"
+        peer = await callers.service(credential, verb)
+        instance = peer.instance
+        principal = await (callers.login if login else callers.behind)(peer, token)
     issue = issuing.for_person if body.profile == "person" else issuing.for_session
     issued = await issue(
         principal,
@@ -128,7 +134,7 @@ async def post_certificate(request: web.Request) -> web.Response:
 async def post_seal(request: web.Request) -> web.Response:
     """Register a row and its digest while the token is there: 201, or 200 if it was already."""
     callers = request.app[CALLERS]
-    peer = callers.peer(request.headers.get(HEADER, ""), "seals")
+    peer = await callers.service(request.headers.get(HEADER, ""), "seals")
     principal = await callers.behind(peer, bearer_token(request))
     body = await json_body(request, SealRequest)
     new = await request.app[ISSUING].seal(
@@ -141,7 +147,8 @@ async def post_seal(request: web.Request) -> web.Response:
 
 async def post_delegated_certificate(request: web.Request) -> web.Response:
     """A certificate for one command on a sealed row; the service's own word is enough."""
-    peer = request.app[CALLERS].peer(request.headers.get(HEADER, ""), "certificates.delegated")
+    credential = request.headers.get(HEADER, "")
+    peer = await request.app[CALLERS].service(credential, "certificates.delegated")
     body = await json_body(request, SealedCertificateRequest)
     issued = await request.app[ISSUING].for_seal(
         instance=peer.instance,
@@ -159,18 +166,6 @@ async def get_authorities(request: web.Request) -> web.Response:
     if "text/plain" in request.headers.get("Accept", ""):
         return web.Response(text="".join(f"{line}\n" for line in known.user_ca))
     return json_response({"user_ca": known.user_ca, "host_ca": known.host_ca})
-
-
-async def get_revocation_list(request: web.Request) -> web.Response:
-    """The revocation list as sshd reads it; 304 where the caller has this one."""
-    # Its moment is fixed, so that all replicas serve the same bytes and the same ETag.
-    body = RevocationList(version=0, generated_at=datetime.fromtimestamp(0, UTC)).encode()
-    etag = hashlib.sha256(body).hexdigest()[:32]
-    headers = {"ETag": f'"{etag}"', "Cache-Control": "no-cache"}
-    known = request.if_none_match or ()
-    if any(tag.value in {etag, "*"} for tag in known):
-        return web.Response(status=304, headers=headers)
-    return web.Response(body=body, content_type="application/octet-stream", headers=headers)
 
 
 def _created(issued: Issued) -> web.Response:

@@ -1,11 +1,19 @@
 """Who is calling: a person with a token of ours, or a service of this site on somebody's behalf."""
 
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from headgate.identity import Principal
 from headgate.oidc import IssuerSettings, TokenVerifier
 from headgate.peers import Peer, PeerVerifier
 from headgate.problems import Unauthenticated
+
+
+class Services(Protocol):
+    """Which services may do anything at all."""
+
+    async def require_running(self, instance: str) -> None:
+        """Return if it is not stopped; raises `Forbidden` (`service_stopped`), `Unavailable`."""
 
 
 class Callers:
@@ -20,11 +28,13 @@ class Callers:
         *,
         tokens: TokenVerifier,
         peers: PeerVerifier,
+        services: Services,
         issuers: Sequence[IssuerSettings],
         audience: str,
     ) -> None:
         self._tokens = tokens
         self._peers = peers
+        self._services = services
         self._audience = audience
         self._own: Mapping[str, frozenset[str]] = {
             issuer.url: frozenset({audience, *issuer.audiences}) for issuer in issuers
@@ -39,6 +49,17 @@ class Callers:
         peer = self._peers.verify(header)
         if verb is not None:
             peer.require(verb)
+        return peer
+
+    async def service(self, header: str, verb: str) -> Peer:
+        """The calling service, if it may do that and is not stopped.
+
+        Raises:
+            Unauthenticated: no valid peer credential. Forbidden: it lacks the verb, or is stopped.
+            Unavailable: the database is away.
+        """
+        peer = self.peer(header, verb)
+        await self._services.require_running(peer.instance)
         return peer
 
     async def person(self, token: str) -> Principal:

@@ -5,42 +5,112 @@ from dataclasses import dataclass
 import msgspec
 
 from headgate.clock import Clock, rfc3339
+from headgate.identity import Principal
 from headgate.problems import Problem
-from token_translator import grants
+from token_translator import grants, keys
 from token_translator.callers import Callers
 from token_translator.issuing import Accounts, Policy
+from token_translator.rulebook import RuleBook
+from token_translator.rules import Asked, Unmet
+from token_translator.signer_client import key_refused
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A token, and what would be asked for with it; without a key no rule looks at its type."""
+
+    token: str
+    profile: grants.Profile = grants.Profile.PERSON
+    realm: str | None = None
+    public_key: str | None = None
+
+
+class Explained(msgspec.Struct, frozen=True):
+    """What one rule says, and whether it is the one that decides."""
+
+    rule: str
+    applies: bool
+    decides: bool
+    unmet: tuple[Unmet, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The decision about one token for a person's own login, step by step."""
+    """The decision about one token, step by step; `rules` are in the order they are tried."""
 
     granted: bool
     reasons: tuple[str, ...]
+    rules: tuple[Explained, ...] = ()
     grant: grants.Grant | None = None
+    refusal: str = ""
 
 
 async def explain(
-    token: str, *, callers: Callers, accounts: Accounts, policy: Policy, clock: Clock
+    question: Question, *, callers: Callers, accounts: Accounts, policy: Policy, clock: Clock
 ) -> Decision:
     """Verify the token, try every rule, ask the registry; nothing is signed or written."""
     reasons: list[str] = []
+    explained: tuple[Explained, ...] = ()
     try:
-        principal = await callers.person(token)
-        reasons.append(f"token: {principal.identity}, client {principal.client_id or '(none)'}")
-        reasons.append(f"token: expires {rfc3339(principal.expires_at)}")
-        reasons.append(f"token: groups {', '.join(sorted(principal.groups)) or '(none)'}")
-        for rule in policy.rules:
-            said = grants.mismatch(rule, principal, grants.Profile.PERSON) or "applies"
-            reasons.append(f"rule {rule.name}: {said}")
-        rule = grants.admit(principal, grants.Profile.PERSON, policy.rules)
-        account = await accounts.account(principal.identity, policy.realm(None))
+        principal = await callers.person(question.token)
+        reasons += _about(principal)
+        asked = _asked(question, principal, policy, clock)
+        reasons += [f"rule {verdict}" for verdict in policy.rules.verdicts(asked)]
+        explained = _explained(policy.rules, asked)
+        rule = policy.rules.admit(asked)
+        reasons.append(f"decided by: {rule.name}")
+        account = await accounts.account(principal.identity, asked.realm)
         reasons.append(f"registry: {account.account} (uid {account.uid}) in {account.realm}")
-        grant = grants.grant_person(principal, account, rule, now=clock.now())
+        if question.profile is grants.Profile.PERSON:
+            grant = grants.grant_person(principal, account, rule, now=asked.now)
+        else:
+            program = policy.session_program
+            grant = grants.grant_session(principal, account, rule, program=program, now=asked.now)
     except Problem as problem:
         reasons.append(f"refused: {problem.detail} ({problem.stable_code})")
-        return Decision(granted=False, reasons=tuple(reasons))
-    return Decision(granted=True, reasons=tuple(reasons), grant=grant)
+        challenge = problem.headers.get("WWW-Authenticate")
+        reasons += [f"challenge: {challenge}"] if challenge else []
+        code = problem.stable_code
+        return Decision(granted=False, reasons=tuple(reasons), rules=explained, refusal=code)
+    return Decision(granted=True, reasons=tuple(reasons), rules=explained, grant=grant)
+
+
+def _asked(question: Question, principal: Principal, policy: Policy, clock: Clock) -> Asked:
+    key_type = None
+    if question.public_key is not None:
+        try:
+            key_type = keys.accept(question.public_key, types=policy.key_types).kind
+        except keys.KeyRefusedError as error:
+            raise key_refused(str(error)) from error
+    realm = policy.realm(question.realm)
+    return Asked(principal, question.profile, realm, clock.now(), key_type)
+
+
+def _explained(book: RuleBook, asked: Asked) -> tuple[Explained, ...]:
+    verdicts = book.verdicts(asked)
+    first = next((verdict for verdict in verdicts if verdict.applies), None)
+    return tuple(
+        Explained(verdict.rule, verdict.applies, verdict is first, verdict.unmet)
+        for verdict in verdicts
+    )
+
+
+def _about(principal: Principal) -> list[str]:
+    since = principal.authenticated_at
+    login = f"{principal.acr or '(no class)'}, {rfc3339(since) if since else '(no time)'}"
+    return [
+        f"token: {principal.identity}, client {principal.client_id or '(none)'}",
+        f"token: expires {rfc3339(principal.expires_at)}",
+        f"token: scopes {_listed(principal.scopes)}",
+        f"token: groups {_listed(principal.groups)}",
+        f"token: entitlements {_listed(principal.entitlements)}",
+        f"token: login {login}",
+        f"token: assurance {_listed(principal.assurance)}",
+    ]
+
+
+def _listed(words: frozenset[str]) -> str:
+    return ", ".join(sorted(words)) or "(none)"
 
 
 def render(decision: Decision, *, as_json: bool) -> str:
@@ -52,7 +122,9 @@ def render(decision: Decision, *, as_json: bool) -> str:
         grant = decision.grant
         lines.append(
             f"granted: {', '.join(grant.principals)} until {rfc3339(grant.valid_before)}, "
+            f"command {grant.force_command or '(any)'}, "
             f"extensions {', '.join(grant.extensions) or '(none)'}, "
             f"from {', '.join(grant.source_addresses) or 'anywhere'}"
         )
-    return "\n".join(lines)
+    # What an issuer writes into a token must not steer the administrator's terminal.
+    return "\n".join("".join(c if c.isprintable() else "?" for c in line) for line in lines)

@@ -1,9 +1,8 @@
-"""Policy as values: what a token may get, as a Grant, or a refusal that says why."""
+"""What a certificate says, as values: the terms of a rule, an account and a token make a Grant."""
 
 import hashlib
 import ipaddress
 import re
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Annotated, Literal
@@ -21,7 +20,11 @@ BACKDATE = timedelta(seconds=60)
 
 REALM = r"[a-z0-9][a-z0-9._-]{0,62}"
 ACCOUNT = r"[a-z_][a-z0-9_.-]{0,31}"
-PRINCIPAL = re.compile(rf"hg:{REALM}:{ACCOUNT}")
+PRINCIPAL = re.compile(rf"hg:{REALM}(@{REALM})?:{ACCOUNT}")
+"""`hg:<realm>:<account>`, or `hg:<realm>@<host set>:<account>`; no part can hold `@` or `:`."""
+MAX_LIFETIME = 7 * 86400
+SFTP_COMMAND = "internal-sftp"
+"""sshd's own server for sftp and scp (sshd_config, Subsystem): nothing is executed for it."""
 
 Extension = Literal[
     "permit-X11-forwarding",
@@ -31,6 +34,9 @@ Extension = Literal[
     "permit-user-rc",
 ]
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
+HostSet = Annotated[str, msgspec.Meta(pattern=rf"^{REALM}\Z")]
+Networks = Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
+"""Never an empty list: to sshd that would be anywhere."""
 
 
 class Profile(StrEnum):
@@ -63,93 +69,63 @@ class Grant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     extensions: tuple[Extension, ...] = ()
 
 
-class Rule(Section, frozen=True):
-    """Who gets a certificate and what it carries. An empty list of a condition means: any.
+class Command(StrEnum):
+    """What a person's login runs: whatever they like, or file transfers alone (sshd's own sftp)."""
 
-    Rules are tried in order and the first whose conditions all hold decides. `lifetime` is in
-    seconds. `extensions` and `source_addresses` concern a person's own certificates; a service's
-    addresses are `session_source_addresses`.
+    SHELL = "shell"
+    SFTP = "sftp"
+
+
+class Terms(Section, frozen=True):
+    """What a certificate carries. Times in seconds, addresses as networks in CIDR form.
+
+    `command`, `hosts`, `extensions` and `source_addresses` concern a person's own login; a
+    service's addresses are `session_source_addresses`. `hosts` are sets of login nodes: with them
+    the certificate is good there and nowhere else, without on every node of the realm.
     """
 
-    name: str
-    profiles: frozenset[Profile] = frozenset(Profile)
-    issuers: frozenset[str] = frozenset()
-    groups: frozenset[str] = frozenset()
-    clients: frozenset[str] = frozenset()
-    scopes: frozenset[str] = frozenset()
-    lifetime: Annotated[int, msgspec.Meta(ge=60, le=7 * 86400)] = 8 * 3600
+    lifetime: Annotated[int, msgspec.Meta(ge=60, le=MAX_LIFETIME)] = 8 * 3600
+    command: Command = Command.SHELL
+    hosts: Annotated[tuple[HostSet, ...], msgspec.Meta(min_length=1, max_length=4)] | None = None
     extensions: tuple[Extension, ...] = ("permit-pty",)
-    source_addresses: tuple[str, ...] = ()
-    session_source_addresses: tuple[str, ...] = ()
+    source_addresses: Networks | None = None
+    session_source_addresses: Networks | None = None
 
     def __post_init__(self) -> None:
-        """Refuse networks that are none: sshd would refuse the whole certificate.
+        """Refuse what sshd or the signer would refuse, and what contradicts itself.
 
         Raises:
-            ValueError: one is not in CIDR form.
+            ValueError: naming the key.
         """
-        for network in (*self.source_addresses, *self.session_source_addresses):
+        for network in (*(self.source_addresses or ()), *(self.session_source_addresses or ())):
             ipaddress.ip_network(network)
+        if self.command is not Command.SHELL and set(self.extensions) - {"permit-pty"}:
+            raise ValueError(f"extensions: with command {self.command} there is none")
 
 
-EVERYBODY = Rule(name="everybody with an active account")
-
-
-def admit(principal: Principal, profile: Profile, rules: Sequence[Rule]) -> Rule:
-    """The rule that lets this principal have a certificate of this profile.
-
-    Raises:
-        Forbidden: none does; the detail says what each would need.
-    """
-    reasons = []
-    for rule in rules:
-        reason = mismatch(rule, principal, profile)
-        if not reason:
-            return rule
-        reasons.append(f"{rule.name}: {reason}")
-    raise Forbidden(
-        f"No rule of this site gives you a certificate of the profile {profile}.",
-        code="no_rule",
-        members={"rules": reasons},
-    )
-
-
-def mismatch(rule: Rule, principal: Principal, profile: Profile) -> str:
-    """Why a rule does not apply, as words for the person; empty if it does."""
-    if profile not in rule.profiles:
-        return f"it is for {', '.join(sorted(rule.profiles))}"
-    if rule.issuers and principal.identity.iss not in rule.issuers:
-        return "the token is from another issuer"
-    if rule.clients and principal.client_id not in rule.clients:
-        return f"the client {principal.client_id or '(none)'} is not listed"
-    if rule.groups and not rule.groups & principal.groups:
-        return f"it needs one of the groups {', '.join(sorted(rule.groups))}"
-    missing = rule.scopes - principal.scopes
-    if missing:
-        return f"it needs the scope {min(missing)}"
-    return ""
-
-
-def grant_person(principal: Principal, account: Account, rule: Rule, *, now: datetime) -> Grant:
-    """A person's own login under a rule, no longer than the token lives."""
+def grant_person(principal: Principal, account: Account, terms: Terms, *, now: datetime) -> Grant:
+    """A person's own login on these terms, no longer than the token lives."""
+    sftp = terms.command is Command.SFTP
     return _grant(
         account,
+        hosts=terms.hosts,
         now=now,
-        until=min(now + timedelta(seconds=rule.lifetime), principal.expires_at),
-        source_addresses=rule.source_addresses,
-        extensions=rule.extensions,
+        until=min(now + timedelta(seconds=terms.lifetime), principal.expires_at),
+        source_addresses=terms.source_addresses or (),
+        force_command=SFTP_COMMAND if sftp else "",
+        extensions=() if sftp else terms.extensions,
     )
 
 
 def grant_session(
-    principal: Principal, account: Account, rule: Rule, *, program: str, now: datetime
+    principal: Principal, account: Account, terms: Terms, *, program: str, now: datetime
 ) -> Grant:
     """A service's connection as the person: the session program, and no terminal."""
     return _grant(
         account,
         now=now,
-        until=min(now + timedelta(seconds=rule.lifetime), principal.expires_at),
-        source_addresses=rule.session_source_addresses,
+        until=min(now + timedelta(seconds=terms.lifetime), principal.expires_at),
+        source_addresses=terms.session_source_addresses or (),
         force_command=program,
     )
 
@@ -174,11 +150,14 @@ def _grant(
     now: datetime,
     until: datetime,
     source_addresses: tuple[str, ...],
+    hosts: tuple[str, ...] | None = None,
     force_command: str = "",
     extensions: tuple[Extension, ...] = (),
 ) -> Grant:
-    principal = f"hg:{account.realm}:{account.account}"
-    if not PRINCIPAL.fullmatch(principal) or account.uid == 0 or account.account == "root":
+    places = [account.realm] if hosts is None else [f"{account.realm}@{host}" for host in hosts]
+    principals = tuple(f"hg:{place}:{account.account}" for place in places)
+    named = principals and all(PRINCIPAL.fullmatch(principal) for principal in principals)
+    if not named or account.uid == 0 or account.account == "root":
         raise Forbidden(
             "The account this identity is mapped to never gets a certificate.",
             code="account_unsuitable",
@@ -187,7 +166,7 @@ def _grant(
     if until <= now:
         raise Unauthenticated("The token has expired.")
     return Grant(
-        principals=(principal,),
+        principals=principals,
         valid_after=(now - BACKDATE).astimezone(UTC).replace(microsecond=0),
         valid_before=until,
         source_addresses=source_addresses,
@@ -202,23 +181,42 @@ def narrowed(
     """The grant with what the caller asked to have less of: `lifetime` in seconds, one address.
 
     Raises:
-        Invalid: an address that is none, or not within the networks of the grant.
+        Invalid: a lifetime of nothing, an address that is none, or one not within the networks of
+            the grant.
     """
     if lifetime is not None:
-        until = (now + timedelta(seconds=lifetime)).astimezone(UTC).replace(microsecond=0)
+        if lifetime < 1:
+            raise _invalid("/lifetime", "A certificate lives for a second at least.")
+        until = now + timedelta(seconds=min(lifetime, MAX_LIFETIME))
+        until = until.astimezone(UTC).replace(microsecond=0)
+        # A second is the resolution of certificates: never an end before the beginning.
+        until = max(until, now.astimezone(UTC).replace(microsecond=0) + timedelta(seconds=1))
         grant = replace(grant, valid_before=min(grant.valid_before, until))
     if source_address is None:
         return grant
-    try:
-        address = ipaddress.ip_address(source_address)
-    except ValueError as error:
-        detail = "This is no IP address."
-        raise Invalid(detail, faults=[Fault("/source_address", detail)]) from error
+    host = _single(source_address)
     allowed = [ipaddress.ip_network(network) for network in grant.source_addresses]
-    if allowed and not any(address in network for network in allowed):
+    if allowed and not any(host.network_address in network for network in allowed):
         detail = f"A certificate is good from {', '.join(grant.source_addresses)} only."
-        raise Invalid(detail, faults=[Fault("/source_address", detail)])
-    return replace(grant, source_addresses=(str(ipaddress.ip_network(address)),))
+        raise _invalid("/source_address", detail)
+    return replace(grant, source_addresses=(str(host),))
+
+
+def _single(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    """One address as a network of its own, as sshd will see it: IPv4 within IPv6 is IPv4."""
+    try:
+        address = ipaddress.ip_address(text)
+        if isinstance(address, ipaddress.IPv6Address):
+            if address.scope_id:
+                raise _invalid("/source_address", "An address with a zone is good nowhere else.")
+            address = address.ipv4_mapped or address
+        return ipaddress.ip_network(address)
+    except ValueError as error:
+        raise _invalid("/source_address", "This is no IP address.") from error
+
+
+def _invalid(pointer: str, detail: str) -> Invalid:
+    return Invalid(detail, faults=[Fault(pointer, detail)])
 
 
 def token_fingerprint(principal: Principal) -> str:

@@ -1,19 +1,31 @@
 """The use cases: a certificate for a person, one for a service with their token, one without."""
 
+import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
 from uuid import UUID
 
+import msgspec
 import structlog
 
 from headgate.clock import Clock
 from headgate.identity import Identity, Principal
-from headgate.problems import Fault, Forbidden, Invalid, NotFound, TooMany
+from headgate.problems import (
+    Fault,
+    Forbidden,
+    Invalid,
+    NotFound,
+    Problem,
+    TooMany,
+    Unavailable,
+)
 from token_translator import grants, keys, wire
-from token_translator.seals import Seal, SealStore, Verb
+from token_translator.rulebook import RuleBook
+from token_translator.rules import Asked, Rule
+from token_translator.seals import ENDED, Seal, SealStore, Verb
 from token_translator.signer_client import key_refused
 from token_translator.throttle import Throttle
 
@@ -21,10 +33,13 @@ log = structlog.get_logger(__name__)
 
 
 class Accounts(Protocol):
-    """Who is here: the registry."""
+    """Who is here, and may act: the registry and the holds."""
 
     async def account(self, identity: Identity, realm: str) -> grants.Account:
         """The active account; raises `Forbidden` or `Unavailable` where there is none."""
+
+    async def require_free(self, identity: Identity, realm: str) -> None:
+        """Return if no hold is in force; raises `Forbidden` (`suspended`) or `Unavailable`."""
 
 
 class Signer(Protocol):
@@ -35,18 +50,25 @@ class Signer(Protocol):
     ) -> wire.Signed:
         """A certificate, recorded before it is returned."""
 
+    async def refuse(self, subject: wire.Subject, code: str) -> None:
+        """Have a refusal recorded; raises `Unavailable`."""
+
+    async def revoke(self, *, reason: str, by: str, serials: tuple[int, ...]) -> wire.Revoked:
+        """Revoke certificates for good."""
+
 
 @dataclass(frozen=True, slots=True)
 class Policy:
     """What this site allows; times are those of the settings."""
 
-    rules: Sequence[grants.Rule]
+    rules: RuleBook
     realms: Sequence[str]
     key_types: frozenset[str]
     session_program: str
     seal_max_age: timedelta
     sealed_lifetime: timedelta
     sealed_per_minute: int
+    sealed_per_minute_of_service: int
     sealed_source_addresses: tuple[str, ...] = ()
 
     def realm(self, asked: str | None) -> str:
@@ -103,37 +125,38 @@ class Issuing:
         self._signer = signer
         self._seals = seals
         self._clock = clock
-        self._throttle = Throttle(policy.sealed_per_minute)
+        self._by_person = Throttle(policy.sealed_per_minute)
+        self._by_service = Throttle(policy.sealed_per_minute_of_service)
 
     async def for_person(
         self, principal: Principal, *, instance: str, wanted: Wanted, request_id: str
     ) -> Issued:
         """A certificate for somebody's own login; `instance` is the service in between, if any."""
-        rule = grants.admit(principal, grants.Profile.PERSON, self._policy.rules)
-        self._check_key(wanted.public_key)
-        account = await self._account(principal.identity, wanted.realm)
-        now = self._clock.now()
-        grant = grants.grant_person(principal, account, rule, now=now)
-        subject = _subject(
-            principal, account, grants.Profile.PERSON, instance=instance, request_id=request_id
-        )
-        return await self._sign(wanted.narrow(grant, now), account, wanted.public_key, subject)
+        subject = _subject(principal, grants.Profile.PERSON, instance, request_id)
+        async with self._recorded(subject):
+            rule = self._admit(
+                principal, grants.Profile.PERSON, realm=wanted.realm, public_key=wanted.public_key
+            )
+            account = await self._account(principal.identity, wanted.realm)
+            now = self._clock.now()
+            grant = wanted.narrow(grants.grant_person(principal, account, rule, now=now), now)
+        return await self._sign(grant, account, wanted.public_key, subject)
 
     async def for_session(
         self, principal: Principal, *, instance: str, wanted: Wanted, request_id: str
     ) -> Issued:
         """A certificate for a service that has the person's token: the session program only."""
-        rule = grants.admit(principal, grants.Profile.SESSION, self._policy.rules)
-        self._check_key(wanted.public_key)
-        account = await self._account(principal.identity, wanted.realm)
-        now = self._clock.now()
-        grant = grants.grant_session(
-            principal, account, rule, program=self._policy.session_program, now=now
-        )
-        subject = _subject(
-            principal, account, grants.Profile.SESSION, instance=instance, request_id=request_id
-        )
-        return await self._sign(wanted.narrow(grant, now), account, wanted.public_key, subject)
+        subject = _subject(principal, grants.Profile.SESSION, instance, request_id)
+        async with self._recorded(subject):
+            rule = self._admit(
+                principal, grants.Profile.SESSION, realm=wanted.realm, public_key=wanted.public_key
+            )
+            account = await self._account(principal.identity, wanted.realm)
+            now = self._clock.now()
+            program = self._policy.session_program
+            whole = grants.grant_session(principal, account, rule, program=program, now=now)
+            grant = wanted.narrow(whole, now)
+        return await self._sign(grant, account, wanted.public_key, subject)
 
     async def seal(
         self, principal: Principal, *, instance: str, row: UUID, digest: str, realm: str
@@ -143,7 +166,8 @@ class Issuing:
         Raises:
             Conflict: `seal_conflict`: the row is sealed for something or somebody else.
         """
-        grants.admit(principal, grants.Profile.SESSION, self._policy.rules)
+        self._admit(principal, grants.Profile.SESSION, realm=realm)
+        await self._accounts.require_free(principal.identity, self._policy.realm(realm))
         return await self._seals.add(
             Seal(
                 instance=instance,
@@ -167,49 +191,107 @@ class Issuing:
             TooMany: more for this identity than a minute may have.
         """
         self._check_key(public_key)
+        seal = await self._seal(instance, row)
+        subject = _sealed_subject(seal, verb, request_id)
+        async with self._recorded(subject):
+            self._require_usable(seal)
+            self._check_rate(seal)
+            account = await self._account(seal.identity, seal.realm)
+            now = self._clock.now()
+            grant = grants.grant_sealed(
+                account,
+                command=seal.command(self._policy.session_program, verb),
+                now=now,
+                until=min(
+                    now + self._policy.sealed_lifetime, seal.sealed_at + self._policy.seal_max_age
+                ),
+                source_addresses=self._policy.sealed_source_addresses,
+            )
+        issued = await self._sign(grant, account, public_key, subject)
+        try:
+            self._require_usable(await self._seal(instance, row))
+        except Forbidden:
+            # It was taken back while this was signed: who did so must find nothing alive.
+            by = f"owner:{subject.iss}#{subject.sub}"
+            await self._signer.revoke(reason=ENDED, by=by, serials=(issued.serial,))
+            raise
+        return issued
+
+    async def _seal(self, instance: str, row: UUID) -> Seal:
         seal = await self._seals.find(instance, row)
         if seal is None:
             raise NotFound("This row was never sealed by this service.", code="seal_unknown")
-        expires_at = seal.sealed_at + self._policy.seal_max_age
-        if expires_at <= self._clock.now():
+        return seal
+
+    def _require_usable(self, seal: Seal) -> None:
+        if seal.sealed_at + self._policy.seal_max_age <= self._clock.now():
             raise Forbidden(
                 "The seal of this row is too old; the person has to come with a token.",
                 code="seal_expired",
             )
-        self._check_rate(seal)
-        account = await self._account(seal.identity, seal.realm)
-        now = self._clock.now()
-        grant = grants.grant_sealed(
-            account,
-            command=seal.command(self._policy.session_program, verb),
-            now=now,
-            until=min(now + self._policy.sealed_lifetime, expires_at),
-            source_addresses=self._policy.sealed_source_addresses,
-        )
-        subject = _sealed_subject(seal, account, verb, request_id)
-        return await self._sign(grant, account, public_key, subject)
+        if seal.ended_at is not None:
+            raise Forbidden(ENDED, code="delegation_ended")
+
+    @contextlib.asynccontextmanager
+    async def _recorded(self, subject: wire.Subject) -> AsyncIterator[None]:
+        """Have a refusal put into the ledger; it is one, whether that can be done or not."""
+        try:
+            yield
+        except Unavailable:
+            raise
+        except Problem as problem:
+            try:
+                await self._signer.refuse(subject, problem.stable_code)
+            except Problem as failure:
+                log.warning(
+                    "refusal_not_recorded", code=problem.stable_code, why=failure.stable_code
+                )
+            raise
 
     async def _account(self, identity: Identity, realm: str | None) -> grants.Account:
         return await self._accounts.account(identity, self._policy.realm(realm))
 
-    def _check_key(self, line: str) -> None:
+    def _admit(
+        self,
+        principal: Principal,
+        profile: grants.Profile,
+        *,
+        realm: str | None,
+        public_key: str | None = None,
+    ) -> Rule:
+        key_type = None if public_key is None else self._check_key(public_key)
+        return self._policy.rules.admit(
+            Asked(principal, profile, self._policy.realm(realm), self._clock.now(), key_type)
+        )
+
+    def _check_key(self, line: str) -> str:
+        """The type of a key that may get a certificate here."""
         try:
-            keys.accept(line, types=self._policy.key_types)
+            return keys.accept(line, types=self._policy.key_types).kind
         except keys.KeyRefusedError as error:
             raise key_refused(str(error)) from error
 
     def _check_rate(self, seal: Seal) -> None:
-        wait = self._throttle.take(seal.identity, self._clock.monotonic())
-        if wait:
-            # An alarm: no ordinary day looks like this, a stolen service credential does.
-            log.warning(
-                "sealed_rate_alarm", instance=seal.instance, row=str(seal.row), realm=seal.realm
-            )
-            raise TooMany(
-                "Too many certificates without a token for this person.",
-                code="sealed_rate",
-                retry_after=math.ceil(wait),
-            )
+        now = self._clock.monotonic()
+        for throttle, name, whom in (
+            (self._by_person, seal.identity, "person"),
+            (self._by_service, seal.instance, "service"),
+        ):
+            wait = throttle.take(name, now)
+            if wait:
+                # An alarm: no ordinary day looks like this, a stolen service credential does.
+                log.warning(
+                    "sealed_rate_alarm",
+                    of=whom,
+                    instance=seal.instance,
+                    row=str(seal.row),
+                    realm=seal.realm,
+                )
+                raise TooMany(
+                    f"Too many certificates without a token for this {whom}.",
+                    code="sealed_rate",
+                    retry_after=math.ceil(wait),
+                )
 
     async def _sign(
         self,
@@ -227,25 +309,22 @@ class Issuing:
             row=subject.row,
             verb=subject.verb,
         )
+        subject = msgspec.structs.replace(subject, account=account.account, realm=account.realm)
         signed = await self._signer.sign(
             grant, public_key=public_key.strip(), key_id=key_id, subject=subject
         )
+        # Whoever was suspended while this was signed does not get it.
+        await self._accounts.require_free(Identity(subject.iss, subject.sub), account.realm)
         return Issued(signed.certificate, signed.serial, key_id, grant, account)
 
 
-def _subject(
-    principal: Principal,
-    account: grants.Account,
-    profile: str,
-    *,
-    request_id: str,
-    instance: str = "",
-) -> wire.Subject:
+def _subject(principal: Principal, profile: str, instance: str, request_id: str) -> wire.Subject:
+    """Who asks; the account and its realm are known once they are found."""
     return wire.Subject(
         iss=principal.identity.iss,
         sub=principal.identity.sub,
-        account=account.account,
-        realm=account.realm,
+        account="",
+        realm="",
         profile=profile,
         client_id=principal.client_id,
         actor=principal.actor,
@@ -255,14 +334,12 @@ def _subject(
     )
 
 
-def _sealed_subject(
-    seal: Seal, account: grants.Account, verb: Verb, request_id: str
-) -> wire.Subject:
+def _sealed_subject(seal: Seal, verb: Verb, request_id: str) -> wire.Subject:
     return wire.Subject(
         iss=seal.identity.iss,
         sub=seal.identity.sub,
-        account=account.account,
-        realm=account.realm,
+        account="",
+        realm=seal.realm,
         profile="sealed",
         client_id=seal.client_id,
         token=seal.token,

@@ -17,6 +17,9 @@ ONLY = re.compile(rf"submit:{_UUID},sha256:[0-9a-f]{{64}}|(status|cancel|collect
 """What follows `--only` in the force-command of a delegated certificate."""
 
 
+ENDED = "The person has ended this delegation."
+
+
 class Verb(StrEnum):
     """What a service may do for a sealed row once the token is gone."""
 
@@ -31,7 +34,8 @@ class Verb(StrEnum):
 class Seal:
     """One row a service may act on: registered with the person's valid token, never changed.
 
-    `digest` is the lower-case hex SHA-256 of what will be executed; `token` a fingerprint.
+    `digest` is the lower-case hex SHA-256 of what will be executed; `token` a fingerprint;
+    `ended_at` when its owner took it back.
     """
 
     instance: str
@@ -42,6 +46,7 @@ class Seal:
     client_id: str
     token: str
     sealed_at: datetime
+    ended_at: datetime | None = None
 
     def same_as(self, other: "Seal") -> bool:
         """Whether this registers the same thing for the same person, whenever and however."""
@@ -69,6 +74,12 @@ class SealStore(Protocol):
     async def find(self, instance: str, row: UUID) -> Seal | None:
         """The seal of a service's row, if there is one."""
 
+    async def of(self, identity: Identity, *, since: datetime) -> Sequence[Seal]:
+        """A person's seals that were made after `since`, the newest first."""
+
+    async def end(self, identity: Identity, row: UUID, at: datetime) -> int:
+        """Take a person's seals of that row back, for good; how many there are."""
+
 
 def settle(wanted: Sequence[Seal], known: Sequence[Seal]) -> list[bool | Conflict]:
     """For each wanted seal, in order: new, the same again, or in conflict with an earlier one."""
@@ -78,6 +89,8 @@ def settle(wanted: Sequence[Seal], known: Sequence[Seal]) -> list[bool | Conflic
         earlier = held.setdefault((seal.instance, seal.row), seal)
         if earlier is seal:
             outcomes.append(True)
+        elif earlier.ended_at is not None:
+            outcomes.append(Conflict(ENDED, code="delegation_ended"))
         elif earlier.same_as(seal):
             outcomes.append(False)
         else:

@@ -1,16 +1,22 @@
 """What an administrator sets for the token translator's HTTP service."""
 
+import ipaddress
 import re
 from typing import Annotated
 
 import msgspec
 
-from headgate.oidc import IssuerSettings
+from headgate.oidc import IssuerSettings, check_issuers
 from headgate.peers import PeerSettings
 from headgate.service import ListenSettings
 from headgate.settings import Section
-from token_translator.grants import EVERYBODY, REALM, Rule
+from token_translator.administrators import AdministratorSettings
+from token_translator.grants import REALM
+from token_translator.host_settings import HostSettings
 from token_translator.keys import ALL_TYPES, DEFAULT_TYPES
+from token_translator.pam_settings import PamSettings
+from token_translator.rulebook import ClientCeiling, RuleBook
+from token_translator.rules import EVERYBODY, Rule
 from token_translator.seals import PROGRAM
 
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=60)]
@@ -41,13 +47,25 @@ class DelegationSettings(Section, frozen=True):
     """What services may do without a token; times in seconds.
 
     A seal is good for `max_age`, a certificate for `lifetime`. An identity for which more than
-    `per_minute` are asked is refused, and that is an alarm in the log.
+    `per_minute` are asked is refused, a service that asks for more than `per_minute_of_service`
+    too, and that is an alarm in the log. Certificates are good from `source_addresses` (CIDR), or
+    from anywhere.
     """
 
     max_age: Annotated[int, msgspec.Meta(ge=60)] = 30 * 86400
     lifetime: Annotated[int, msgspec.Meta(ge=30, le=300)] = 300
     per_minute: Annotated[int, msgspec.Meta(ge=1)] = 120
-    source_addresses: tuple[str, ...] = ()
+    per_minute_of_service: Annotated[int, msgspec.Meta(ge=1)] = 3000
+    source_addresses: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse networks that are none: the signer would refuse each certificate.
+
+        Raises:
+            ValueError: one is not in CIDR form.
+        """
+        for network in self.source_addresses or ():
+            ipaddress.ip_network(network)
 
 
 class Settings(Section, frozen=True):
@@ -68,9 +86,13 @@ class Settings(Section, frozen=True):
     registry: RegistrySettings
     signer: SignerAddress
     peers: tuple[PeerSettings, ...] = ()
+    administrators: tuple[AdministratorSettings, ...] = ()
     rules: tuple[Rule, ...] = (EVERYBODY,)
+    clients: tuple[ClientCeiling, ...] = ()
     key_types: frozenset[str] = frozenset(DEFAULT_TYPES)
     delegation: DelegationSettings = DelegationSettings()
+    hosts: HostSettings = HostSettings()
+    pam: PamSettings | None = None
     listen: ListenSettings = ListenSettings()
     log_level: str = "info"
 
@@ -83,8 +105,20 @@ class Settings(Section, frozen=True):
         for realm in self.realms:
             if not re.fullmatch(REALM, realm):
                 raise ValueError(f"realms: {realm!r} is not a realm's name")
+        check_issuers(self.issuers)
+        self.rule_book.check(issuers=[issuer.url for issuer in self.issuers], realms=self.realms)
+        for administrator in self.administrators:
+            if administrator.issuer not in {issuer.url for issuer in self.issuers}:
+                raise ValueError(f"administrators: {administrator.issuer!r} is not an issuer here")
         if not PROGRAM.fullmatch(self.session_program):
             raise ValueError("session_program: not an absolute path of plain characters")
+        if self.pam is not None and self.pam.realm not in self.realms:
+            raise ValueError(f"pam: {self.pam.realm!r} is not one of the realms")
         unknown = self.key_types - set(ALL_TYPES)
         if unknown:
             raise ValueError(f"key_types: {min(unknown)!r} is not one of {', '.join(ALL_TYPES)}")
+
+    @property
+    def rule_book(self) -> RuleBook:
+        """The rules, with the ceilings of clients."""
+        return RuleBook(rules=self.rules, clients=self.clients)

@@ -6,16 +6,12 @@ from typing import Any
 from uuid import UUID
 
 from sqlalchemy import (
-    BigInteger,
-    Column,
-    MetaData,
     Row,
-    String,
-    Table,
-    Uuid,
+    func,
     insert,
     select,
     tuple_,
+    update,
 )
 from sqlalchemy.exc import IntegrityError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -25,22 +21,7 @@ from headgate.problems import Unavailable
 from token_translator.database import READ_ONLY
 from token_translator.group_commit import GroupCommit
 from token_translator.seals import Seal, settle
-
-METADATA = MetaData()
-SEALS = Table(
-    "seals",
-    METADATA,
-    Column("instance", String(128), primary_key=True),
-    Column("row", Uuid, primary_key=True),
-    Column("digest", String(64), nullable=False),
-    Column("iss", String(1024), nullable=False),
-    Column("sub", String(255), nullable=False),
-    Column("realm", String(63), nullable=False),
-    Column("client_id", String(255), nullable=False),
-    Column("token", String(16), nullable=False),
-    Column("sealed_at", BigInteger, nullable=False),
-    sqlite_with_rowid=False,
-)
+from token_translator.tables import SEALS
 
 
 class DatabaseSeals:
@@ -64,6 +45,34 @@ class DatabaseSeals:
         except OperationalError as error:
             raise Unavailable("The seals cannot be read.", retry_after=1) from error
         return None if found is None else _seal(found)
+
+    async def of(self, identity: Identity, *, since: datetime) -> Sequence[Seal]:
+        """A person's seals that were made after `since`, the newest first."""
+        wanted = (
+            select(SEALS)
+            .where(SEALS.c.iss == identity.iss, SEALS.c.sub == identity.sub)
+            .where(SEALS.c.sealed_at > int(since.timestamp()))
+            .order_by(SEALS.c.sealed_at.desc())
+        )
+        try:
+            async with self._reader.connect() as connection:
+                return [_seal(row) for row in await connection.execute(wanted)]
+        except OperationalError as error:
+            raise Unavailable("The seals cannot be read.", retry_after=1) from error
+
+    async def end(self, identity: Identity, row: UUID, at: datetime) -> int:
+        """Take a person's seals of that row back, for good; how many there are."""
+        ended = func.coalesce(SEALS.c.ended_at, int(at.timestamp()))
+        change = (
+            update(SEALS)
+            .where(SEALS.c.row == row, SEALS.c.iss == identity.iss, SEALS.c.sub == identity.sub)
+            .values(ended_at=ended)
+        )
+        try:
+            async with self._engine.begin() as connection:
+                return (await connection.execute(change)).rowcount
+        except OperationalError as error:
+            raise Unavailable("The seal cannot be changed.", retry_after=1) from error
 
     async def ready(self) -> str:
         """A readiness check: whether the database answers."""
@@ -123,4 +132,5 @@ def _seal(row: Row[Any]) -> Seal:
         client_id=row.client_id,
         token=row.token,
         sealed_at=datetime.fromtimestamp(row.sealed_at, UTC),
+        ended_at=None if row.ended_at is None else datetime.fromtimestamp(row.ended_at, UTC),
     )

@@ -13,10 +13,11 @@ import msgspec
 import pytest
 from aiohttp.test_utils import unused_port
 
-from token_translator.grants import Grant
+from headgate.command import run
+from token_translator.grants import SFTP_COMMAND, Grant
 from token_translator.keys import ALL_TYPES, accept
 from token_translator.krl import RevocationList
-from token_translator.signer import authority, certificate
+from token_translator.signer import authority, certificate, signatures
 
 pytestmark = pytest.mark.site
 
@@ -29,6 +30,7 @@ TrustedUserCAKeys /etc/ssh/headgate_user_ca.pub
 AuthorizedPrincipalsFile /etc/ssh/principals/%u
 AuthorizedKeysFile none
 RevokedKeys /etc/ssh/headgate.krl
+Subsystem sftp /usr/lib/openssh/sftp-server
 """
 
 # A mount namespace of its own: the users and files are there and nowhere else.
@@ -61,11 +63,11 @@ class Sshd:
         grant = msgspec.structs.replace(usual, **changes)
         signer = by or self.user_ca
         key = accept(self.key.with_suffix(".pub").read_text(), types=ALL_TYPES)
-        signed = certificate.to_be_signed(
+        signed = certificate.of_user(
             key, grant, serial=7, key_id="v1;sub=alice", authority=signer.blob
         )
         path = self.folder / "certificate.pub"
-        path.write_text(certificate.line(key, signed, signer.sign(signed)))
+        path.write_text(certificate.line(key, signed, signatures.sign(signer._key, signed)))
         return path
 
     def ssh(self, user: str, certificate_file: Path, command: Sequence[str]) -> tuple[int, str]:
@@ -243,3 +245,28 @@ async def test_every_type_of_key(sshd: Sshd, kind: str, more: tuple[str, ...]) -
     key = await asyncio.to_thread(new_key, path, kind, *more)
     with_key = Sshd(sshd.folder, sshd.port, sshd.user_ca, key)
     assert await login(with_key, "hgalice") == (0, "hgalice\n")
+
+
+async def test_files_and_nothing_else(sshd: Sshd) -> None:
+    """With sftp forced, whatever else is asked for does not run, and the stock sftp works."""
+    status, output = await login(sshd, "hgalice", force_command=SFTP_COMMAND)
+    assert status != 0
+    assert "hgalice" not in output
+    argv = ["sftp", "-F", "none", "-P", str(sshd.port), "-i", str(sshd.key), "-b", "-"]
+    argv += ["-o", f"CertificateFile={sshd.folder / 'certificate.pub'}"]
+    argv += ["-o", "IdentitiesOnly=yes", "-o", f"UserKnownHostsFile={sshd.folder / 'known_hosts'}"]
+    done = await run([*argv, "hgalice@127.0.0.1"], timeout=60, stdin=b"ls /etc/hostname\n")
+    assert b"\n/etc/hostname" in done.checked().stdout
+
+
+async def test_host_sets(sshd: Sshd) -> None:
+    """A certificate for sets of hosts is refused by a node that was told of none, or of others."""
+    data, gpu = "hg:site1@data:hgalice", "hg:site1@gpu:hgalice"
+    assert (await login(sshd, "hgalice", principals=(data, gpu)))[0] == 255
+    names = sshd.folder / "etc" / "ssh" / "principals" / "hgalice"
+    usual = names.read_text()
+    names.write_text(f"{usual}{gpu}\n")
+    assert (await login(sshd, "hgalice", principals=(data, gpu)))[0] == 0
+    assert (await login(sshd, "hgalice", principals=(data,)))[0] == 255
+    assert (await login(sshd, "hgalice"))[0] == 0
+    names.write_text(usual)

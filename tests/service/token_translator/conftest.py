@@ -21,11 +21,16 @@ from joserfc import jwk, jwt
 from headgate.clock import SystemClock
 from headgate.peers import PeerSettings, PeerSigner, PeerVerifier
 from headgate.settings import load
+from tests.service.token_translator.service_files import (
+    AUDIENCE,
+    command,
+    write_peer,
+    write_signer,
+    write_tokens,
+)
 from token_translator import __main__ as tokens_main
 from token_translator.settings import Settings
 
-PROGRAM = "/usr/libexec/headgate/headgate-session"
-AUDIENCE = "https://tokens.site.example/"
 GATEWAY_AUDIENCE = "https://gateway.site.example/"
 DOOR_AUDIENCE = "https://door.site.example/"
 
@@ -156,6 +161,7 @@ class SignerProcess:
     """A signer as its own process; can be killed and started again on the same files."""
 
     folder: Path
+    env: Mapping[str, str] = field(default_factory=dict)
     process: subprocess.Popen[bytes] | None = None
     ready: socket.socket | None = None
 
@@ -178,7 +184,8 @@ class SignerProcess:
         self.ready.settimeout(30)
         argv = [sys.executable, "-m", "token_translator.signer", "serve", "--config", self.config]
         with (self.folder / "signer.log").open("ab") as log:
-            self.process = subprocess.Popen(argv, env={"NOTIFY_SOCKET": str(path)}, stderr=log)
+            env = {**self.env, "NOTIFY_SOCKET": str(path)}
+            self.process = subprocess.Popen(argv, env=env, stderr=log)
         assert self.ready.recv(64) == b"READY=1"
 
     def kill(self) -> None:
@@ -201,43 +208,21 @@ class SignerProcess:
             self.ready = None
 
 
-def write_signer(folder: Path, **ceilings: Any) -> None:
-    """The signer's two TOML files and all it needs, made as an administrator makes it."""
-    lines = [f'session_programs = ["{PROGRAM}"]']
-    lines += [f"{name} = {value}" for name, value in ceilings.items()]
-    (folder / "ceilings.toml").write_text("\n".join(lines))
-    (folder / "signer.toml").write_text(
-        f"""
-socket = "{folder}/signer.sock"
-ceilings = "{folder}/ceilings.toml"
-user_ca = ["{folder}/user_ca"]
-host_ca = ["{folder}/host_ca"]
-ledger = "sqlite:///{folder}/ledger.sqlite"
-persons = "sqlite:///{folder}/persons.sqlite"
-index_key = "{folder}/index.key"
-allowed_users = [{folder.stat().st_uid}]
-embedded = true
-"""
-    )
-    command("token_translator.signer", "init", folder / "signer.toml")
-
-
-def command(module: str, verb: str, config: Path) -> str:
-    """Run one verb of a service in a process of its own; what it printed."""
-    argv = [sys.executable, "-m", module, verb, "--config", str(config)]
-    return subprocess.run(argv, check=True, timeout=60, stdout=subprocess.PIPE, text=True).stdout
-
-
 @pytest.fixture
 def make_signer(tmp_path: Path) -> Iterator[Callable[..., SignerProcess]]:
     """Starts signers of a test's own, with given ceilings; all are stopped at the end."""
     with contextlib.ExitStack() as stack:
 
-        def make(**ceilings: Any) -> SignerProcess:
-            folder = tmp_path / "signer"
+        def make(
+            settings: Mapping[str, str] | None = None,
+            env: Mapping[str, str] | None = None,
+            name: str = "signer",
+            **ceilings: Any,
+        ) -> SignerProcess:
+            folder = tmp_path / name
             folder.mkdir()
-            write_signer(folder, **ceilings)
-            signer = SignerProcess(folder)
+            write_signer(folder, settings, env, **ceilings)
+            signer = SignerProcess(folder, env=env or {})
             stack.callback(signer.stop)
             signer.start()
             return signer
@@ -298,39 +283,6 @@ class Site:
 
 
 Start = Callable[..., contextlib.AbstractAsyncContextManager[Site]]
-
-
-def write_tokens(folder: Path, *, url: str, registry: str, socket: object, issuer: str) -> str:
-    """The translator's TOML, without its peers."""
-    return f"""
-url = "{url}"
-audience = "{AUDIENCE}"
-realms = ["site1"]
-database = "sqlite+aiosqlite:///{folder}/tokens.sqlite"
-session_program = "{PROGRAM}"
-[identity]
-instance = "tokens"
-key_file = "{folder}/peer.pem"
-[registry]
-url = "{registry}"
-timeout = 0.5
-[signer]
-socket = "{socket}"
-[[issuers]]
-url = "{issuer}"
-client_audiences = {{ orchestrator = ["https://elsewhere.example/", ""] }}
-"""
-
-
-def write_peer(instance: str, key: jwk.OKPKey, verbs: str, audience: str) -> str:
-    """One of the translator's peers, as TOML."""
-    return f"""
-[[peers]]
-instance = "{instance}"
-keys = [{{ kty = "OKP", crv = "Ed25519", x = "{key.as_dict(private=False)["x"]}" }}]
-verbs = {verbs}
-audience = "{audience}"
-"""
 
 
 @pytest.fixture

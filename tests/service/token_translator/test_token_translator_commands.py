@@ -83,7 +83,7 @@ async def test_explain(site: Any, folder: Path) -> None:
     site.registry.refuses("alice", "account_unknown")
     status, output, _ = await run("token_translator", *arguments, "--json")
     assert status == 1
-    assert json.loads(output)["reasons"][-1] == "refused: No account. (account_unknown)"
+    assert json.loads(output)["refusal"] == "account_unknown"
 
 
 async def test_both_processes_from_start_to_end(site: Any, folder: Path, key_line: str) -> None:

@@ -1,7 +1,6 @@
-"""Policy: what a principal gets, and what a refusal says."""
+"""Grants: what a certificate says, never more than the rule, the token and the caller's wish."""
 
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -9,19 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.identity import Identity, Principal
-from headgate.problems import Forbidden, Unauthenticated
-from headgate.settings import SettingsError, load
+from headgate.problems import Forbidden, Invalid, Unauthenticated
 from token_translator.grants import (
-    EVERYBODY,
     KEY_ID,
     Account,
-    Profile,
-    Rule,
-    admit,
+    Command,
+    Grant,
+    Terms,
     grant_person,
     grant_sealed,
     grant_session,
     key_id,
+    narrowed,
     token_fingerprint,
 )
 
@@ -45,7 +43,7 @@ def principal(**changes: object) -> Principal:
 
 def test_a_person_gets_a_terminal_and_nothing_else() -> None:
     """The default is one namespaced principal, permit-pty, backdated by a minute."""
-    grant = grant_person(principal(), ALICE, EVERYBODY, now=NOW)
+    grant = grant_person(principal(), ALICE, Terms(), now=NOW)
     assert grant.principals == ("hg:site1:alice",)
     assert grant.extensions == ("permit-pty",)
     assert grant.force_command == ""
@@ -59,7 +57,7 @@ def test_a_person_gets_a_terminal_and_nothing_else() -> None:
 def test_lifetime_is_the_shorter_of_policy_and_token(token: int, rule: int, granted: int) -> None:
     """Neither the rule nor the token is outlived."""
     expires_at = NOW + timedelta(seconds=token)
-    rules = Rule(name="r", lifetime=rule)
+    rules = Terms(lifetime=rule)
     grant = grant_person(principal(expires_at=expires_at), ALICE, rules, now=NOW)
     assert grant.valid_before == NOW + timedelta(seconds=granted)
 
@@ -69,12 +67,12 @@ def test_a_token_that_just_expired(seconds: int) -> None:
     """A token that ended between check and grant gives nothing."""
     late = principal(expires_at=NOW + timedelta(seconds=seconds))
     with pytest.raises(Unauthenticated):
-        grant_person(late, ALICE, EVERYBODY, now=NOW)
+        grant_person(late, ALICE, Terms(), now=NOW)
 
 
 def test_a_session_is_the_program_alone() -> None:
     """Whatever a rule permits a person, a service's connection has no extension."""
-    rule = Rule(name="r", extensions=("permit-pty", "permit-agent-forwarding"))
+    rule = Terms(extensions=("permit-pty", "permit-agent-forwarding"))
     grant = grant_session(principal(), ALICE, rule, program="/x/session", now=NOW)
     assert (grant.force_command, grant.extensions) == ("/x/session", ())
 
@@ -97,58 +95,115 @@ def test_a_sealed_command() -> None:
 def test_names_that_are_no_accounts(name: str) -> None:
     """A principal list is split at commas and a log at newlines: no such name gets that far."""
     with pytest.raises(Forbidden):
-        grant_person(principal(), Account("site1", name, 20001), EVERYBODY, now=NOW)
+        grant_person(principal(), Account("site1", name, 20001), Terms(), now=NOW)
 
 
 def test_uid_zero_by_any_name() -> None:
     """An account with root's uid gets nothing."""
     with pytest.raises(Forbidden):
-        grant_person(principal(), Account("site1", "toor", 0), EVERYBODY, now=NOW)
+        grant_person(principal(), Account("site1", "toor", 0), Terms(), now=NOW)
+
+
+def test_file_transfers_alone() -> None:
+    """The command sftp is sshd's own server, forced, and nothing beside it."""
+    grant = grant_person(principal(), ALICE, Terms(command=Command.SFTP), now=NOW)
+    assert (grant.force_command, grant.extensions) == ("internal-sftp", ())
+
+
+def test_host_sets() -> None:
+    """With host sets the certificate is good on those nodes only; no principal is for all."""
+    grant = grant_person(principal(), ALICE, Terms(hosts=("login", "gpu")), now=NOW)
+    assert grant.principals == ("hg:site1@login:alice", "hg:site1@gpu:alice")
+
+
+def test_a_services_connection_is_not_bound_to_the_nodes_of_logins() -> None:
+    """What limits a person's logins is not silently taken for a limit of services."""
+    grant = grant_session(principal(), ALICE, Terms(hosts=("gpu",)), program="/x", now=NOW)
+    assert grant.principals == ("hg:site1:alice",)
+
+
+@pytest.mark.parametrize("host", ["", "a:b", "a@b", "a b", "*", "a,b", "A", "a\n", "-a"])
+def test_names_that_are_no_host_sets(host: str) -> None:
+    """A host set cannot smuggle in another principal."""
+    with pytest.raises(Forbidden):
+        grant_person(principal(), ALICE, Terms(hosts=(host,)), now=NOW)
+
+
+def test_no_host_set_is_not_every_host() -> None:
+    """An empty list of host sets gives no certificate, never one for all nodes."""
+    with pytest.raises(Forbidden):
+        grant_person(principal(), ALICE, Terms(hosts=()), now=NOW)
+
+
+def wide(**changes: object) -> Grant:
+    """A grant of an hour."""
+    terms = {"source_addresses": ("192.0.2.0/24", "2001:db8::/32"), **changes}
+    return grant_person(principal(), ALICE, Terms(**terms), now=NOW)  # type: ignore[arg-type]  # a test's shorthand
 
 
 @pytest.mark.parametrize(
-    ("rule", "words"),
-    [
-        (Rule(name="r", issuers=frozenset({"https://other/"})), "another issuer"),
-        (Rule(name="r", issuers=frozenset({"https://iam.example"})), "another issuer"),
-        (Rule(name="r", groups=frozenset({"site/staff-admins"})), "site/staff-admins"),
-        (Rule(name="r", groups=frozenset({"site"})), "one of the groups site"),
-        (Rule(name="r", clients=frozenset({"orchestrator"})), "client laptop"),
-        (Rule(name="r", scopes=frozenset({"headgate.ssh"})), "headgate.ssh"),
-        (Rule(name="r", profiles=frozenset({Profile.SESSION})), "it is for session"),
-    ],
+    ("asked", "granted"), [(600, 600), (3600, 3600), (3601, 3600), (10**30, 3600), (1, 1)]
 )
-def test_refusals_say_what_each_rule_needs(rule: Rule, words: str) -> None:
-    """Groups and issuers match exactly; what is missing is in the refusal."""
-    with pytest.raises(Forbidden) as caught:
-        admit(principal(), Profile.PERSON, [rule])
-    assert caught.value.stable_code == "no_rule"
-    assert words in caught.value.members["rules"][0]
+def test_a_shorter_lifetime_can_be_asked_for(asked: int, granted: int) -> None:
+    """A wish shortens and never lengthens, however large."""
+    grant = narrowed(wide(), lifetime=asked, source_address=None, now=NOW)
+    assert grant.valid_before == NOW + timedelta(seconds=granted)
+    assert grant.source_addresses == wide().source_addresses
 
 
-def test_the_first_rule_that_applies_decides() -> None:
-    """Order is the administrator's means: a later, wider rule does not widen an earlier one."""
-    narrow = Rule(name="narrow", groups=frozenset({"site/staff"}), lifetime=60)
-    assert admit(principal(), Profile.PERSON, [narrow, EVERYBODY]).name == "narrow"
-    guest = principal(groups=frozenset())
-    assert admit(guest, Profile.PERSON, [narrow, EVERYBODY]) is EVERYBODY
+@pytest.mark.parametrize("asked", [0, -1, -(10**30)])
+def test_a_lifetime_of_nothing(asked: int) -> None:
+    """A lifetime that is none is a fault of the request, with its place."""
+    with pytest.raises(Invalid) as caught:
+        narrowed(wide(), lifetime=asked, source_address=None, now=NOW)
+    assert caught.value.faults[0].pointer == "/lifetime"
+
+
+def test_a_second_of_lifetime_between_two_seconds() -> None:
+    """Times are cut to seconds; an end is never before the beginning of the present one."""
+    now = NOW + timedelta(microseconds=999_999)
+    grant = narrowed(wide(), lifetime=1, source_address=None, now=now)
+    assert grant.valid_before == NOW + timedelta(seconds=1)
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("asked", "granted"),
     [
-        'name = "r"\ngroup = ["a"]',
-        'name = "r"\nextensions = ["permit-everything"]',
-        'name = "r"\nsource_addresses = ["10.0.0.1/8"]',
-        'name = "r"\nlifetime = 0',
-        'name = "r"\nprofiles = ["admin"]',
+        ("192.0.2.7", "192.0.2.7/32"),
+        ("2001:db8::7", "2001:db8::7/128"),
+        ("::ffff:192.0.2.7", "192.0.2.7/32"),
     ],
 )
-def test_a_typo_never_gives_more(text: str, tmp_path: Path) -> None:
-    """A rule that is not understood to the letter is refused as a whole."""
-    (tmp_path / "rule.toml").write_text(text)
-    with pytest.raises(SettingsError):
-        load(tmp_path / "rule.toml", Rule)
+def test_one_address_can_be_asked_for(asked: str, granted: str) -> None:
+    """An address within the rule's networks becomes the only one, as sshd will see it."""
+    grant = narrowed(wide(), lifetime=None, source_address=asked, now=NOW)
+    assert grant.source_addresses == (granted,)
+    free = narrowed(wide(source_addresses=None), lifetime=None, source_address=asked, now=NOW)
+    assert free.source_addresses == (granted,)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    ["198.51.100.1", "::1", "192.0.2.0/24", "0.0.0.0/0", "localhost", "", "fe80::1%eth0",
+     "192.0.2.7,198.51.100.1", "192.0.2.7\n", "٣.0.2.7"],
+)  # fmt: skip
+def test_addresses_that_cannot_be_asked_for(asked: str) -> None:
+    """An address outside the rule's networks, or none at all, is a fault with its place."""
+    with pytest.raises(Invalid) as caught:
+        narrowed(wide(), lifetime=None, source_address=asked, now=NOW)
+    assert caught.value.faults[0].pointer == "/source_address"
+
+
+@given(st.integers(), st.ip_addresses())
+def test_a_wish_never_widens(lifetime: int, address: object) -> None:
+    """Whatever is asked for, the result is a refusal or within the grant."""
+    grant = wide()
+    try:
+        less = narrowed(grant, lifetime=lifetime, source_address=str(address), now=NOW)
+    except Invalid:
+        return
+    assert NOW < less.valid_before <= grant.valid_before
+    assert (less.principals, less.extensions) == (grant.principals, grant.extensions)
 
 
 @given(st.text(max_size=300), st.text(max_size=300))
@@ -167,5 +222,5 @@ def test_only_a_fingerprint_of_a_token_is_kept() -> None:
 
 def test_a_grant_survives_the_wire() -> None:
     """What the signer reads is what policy decided."""
-    grant = grant_person(principal(), ALICE, EVERYBODY, now=NOW)
+    grant = grant_person(principal(), ALICE, Terms(), now=NOW)
     assert msgspec.json.decode(msgspec.json.encode(grant), type=type(grant)) == grant

@@ -2,6 +2,8 @@
 
 import base64
 import contextlib
+from itertools import count
+from math import gcd, prod
 from typing import Any
 
 import pytest
@@ -36,6 +38,7 @@ def mpint(value: int) -> bytes:
 
 
 GOOD = line_of(ed25519.Ed25519PrivateKey.generate())
+COPRIME = next(n for n in count(1 << 3071) if gcd(n, prod(range(2, 200))) == 1)
 RSA_2048 = line_of(rsa.generate_private_key(65537, 2048))
 POINT = (
     ec.generate_private_key(ec.SECP256R1())
@@ -90,7 +93,9 @@ def test_security_keys_only_where_allowed() -> None:
         (line("ssh-rsa", mpint(65537), b"\0" + mpint(1 << 3071)), "not well-formed"),
         (line("ssh-rsa", mpint(65537), b"\xff" + b"x" * 400), "not well-formed"),
         (line("ssh-rsa", mpint(65537), mpint((1 << 16385) + 1)), "at most"),
-        (line("ssh-rsa", mpint(2), mpint((1 << 3071) + 1)), "not those of an RSA key"),
+        (line("ssh-rsa", mpint(65537), mpint((1 << 3071) + 1)), "divisible"),
+        (line("ssh-rsa", mpint(65537), mpint((1 << 3071) + 2)), "divisible"),
+        (line("ssh-rsa", mpint(2), mpint(COPRIME)), "not those of an RSA key"),
         (line("ssh-ed25519-cert-v01@openssh.com", b"x"), "certificate"),
         (f'from="*" {GOOD}', "options"),
         (f"restrict,pty {GOOD}", "options"),

@@ -1,0 +1,126 @@
+"""Seals in both databases that a site may have."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import pytest
+
+from headgate.identity import Identity
+from headgate.problems import Conflict, Unavailable
+from token_translator.database import open_async_database, upgrade
+from token_translator.seals import Seal
+from token_translator.store import DatabaseSeals
+
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+ALICE = Identity("https://iam.example/", "alice")
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.site)])
+def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty database."""
+    if request.param == "sqlite":
+        return f"sqlite+aiosqlite:///{tmp_path}/seals.sqlite"
+    made: str = request.getfixturevalue("postgresql").create_database()
+    return made
+
+
+@pytest.fixture
+async def url(empty_url: str) -> str:
+    """A migrated database."""
+    engine = open_async_database(empty_url)
+    async with engine.begin() as connection:
+        await connection.run_sync(upgrade, "seals")
+    await engine.dispose()
+    return empty_url
+
+
+@pytest.fixture
+async def store(url: str) -> AsyncIterator[DatabaseSeals]:
+    """The store of one replica."""
+    one = DatabaseSeals(open_async_database(url))
+    yield one
+    await one.close()
+
+
+def seal(row: UUID, digest: str = "ab" * 32, sub: str = "alice") -> Seal:
+    """A seal of the gateway's."""
+    return Seal(
+        instance="gateway",
+        row=row,
+        digest=digest,
+        identity=Identity("https://iam.example/", sub),
+        realm="site1",
+        client_id="laptop",
+        token="0123456789abcdef",
+        sealed_at=NOW,
+    )
+
+
+async def test_made_once(store: DatabaseSeals) -> None:
+    """New, the same again, and in conflict with what is there."""
+    row = uuid4()
+    assert await store.add(seal(row)) is True
+    assert await store.add(replace(seal(row), sealed_at=NOW + timedelta(hours=1))) is False
+    with pytest.raises(Conflict):
+        await store.add(seal(row, "cd" * 32))
+    with pytest.raises(Conflict):
+        await store.add(seal(row, sub="bob"))
+    assert await store.find("gateway", row) == seal(row)
+    assert await store.find("other", row) is None
+    assert await store.ready() == ""
+
+
+async def test_many_at_once(store: DatabaseSeals) -> None:
+    """Seals that come together are each made, and each conflict is its own."""
+    rows = [uuid4() for _ in range(300)]
+    twice = [seal(row, digest) for row in rows for digest in ("ab" * 32, "cd" * 32)]
+    outcomes = await asyncio.gather(*map(store.add, twice), return_exceptions=True)
+    assert outcomes.count(True) == 300
+    assert sum(isinstance(outcome, Conflict) for outcome in outcomes) == 300
+
+
+async def test_two_replicas(store: DatabaseSeals, url: str) -> None:
+    """Two replicas that seal the same rows for something else: one of them has each."""
+    other = DatabaseSeals(open_async_database(url))
+    rows = [uuid4() for _ in range(50)]
+
+    async def seal_all(replica: DatabaseSeals, digest: str) -> int:
+        done = 0
+        for row in rows:
+            done += await seal_one(replica, seal(row, digest))
+        return done
+
+    async def seal_one(replica: DatabaseSeals, wanted: Seal) -> bool:
+        while True:
+            # The other one may be there at just this moment: once more, as callers do.
+            with contextlib.suppress(Unavailable):
+                try:
+                    return await replica.add(wanted)
+                except Conflict:
+                    return False
+
+    made = await asyncio.gather(seal_all(store, "ab" * 32), seal_all(other, "cd" * 32))
+    await other.close()
+    assert sum(made) == 50
+    assert len(await store.of(ALICE, since=NOW - timedelta(days=1))) == 50
+
+
+async def test_a_persons_own(store: DatabaseSeals) -> None:
+    """A person's seals are found, by when they were made, and ended for good."""
+    old, new = uuid4(), uuid4()
+    await store.add(replace(seal(old), sealed_at=NOW - timedelta(days=2)))
+    await store.add(seal(new))
+    await store.add(seal(uuid4(), sub="bob"))
+    assert [one.row for one in await store.of(ALICE, since=NOW - timedelta(days=3))] == [new, old]
+    assert [one.row for one in await store.of(ALICE, since=NOW - timedelta(days=1))] == [new]
+    assert await store.end(ALICE, new, NOW) == 1
+    assert await store.end(ALICE, new, NOW + timedelta(hours=1)) == 1
+    found = await store.find("gateway", new)
+    assert found is not None
+    assert found.ended_at == NOW
+    assert await store.end(Identity("https://iam.example/", "bob"), old, NOW) == 0

@@ -1,0 +1,84 @@
+"""What a person's jobs may still do without a token: seen by the person, and ended by them."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Protocol
+from uuid import UUID
+
+from headgate.clock import Clock
+from headgate.identity import Identity
+from headgate.problems import NotFound
+from token_translator import wire
+from token_translator.seals import ENDED, Seal, SealStore
+
+
+class Certificates(Protocol):
+    """The signer's knowledge of certificates that have not expired."""
+
+    async def live(self, identity: Identity) -> Sequence[wire.LiveCertificate]:
+        """One identity's."""
+
+    async def revoke(self, *, serials: tuple[int, ...], reason: str, by: str) -> wire.Revoked:
+        """Revoke some of them, for good."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delegation:
+    """One sealed row of a person, and the certificates that live for it now."""
+
+    seal: Seal
+    expires_at: datetime
+    certificates: Sequence[wire.LiveCertificate]
+
+    @property
+    def state(self) -> str:
+        """`active` or `ended`; one that has expired is not shown at all."""
+        return "active" if self.seal.ended_at is None else "ended"
+
+
+class Delegations:
+    """Lists and ends. `max_age` is how long a seal is good for."""
+
+    def __init__(
+        self, *, seals: SealStore, certificates: Certificates, clock: Clock, max_age: timedelta
+    ) -> None:
+        self._seals = seals
+        self._certificates = certificates
+        self._clock = clock
+        self._max_age = max_age
+
+    async def of(self, identity: Identity) -> list[Delegation]:
+        """A person's delegations, the newest first.
+
+        Raises:
+            Unavailable: the database or the signer is away.
+        """
+        seals = await self._seals.of(identity, since=self._clock.now() - self._max_age)
+        live: dict[tuple[str, str], list[wire.LiveCertificate]] = defaultdict(list)
+        for certificate in await self._certificates.live(identity) if seals else ():
+            live[certificate.instance, certificate.row].append(certificate)
+        return [
+            Delegation(
+                seal, seal.sealed_at + self._max_age, tuple(live[seal.instance, str(seal.row)])
+            )
+            for seal in seals
+        ]
+
+    async def end(self, identity: Identity, row: UUID) -> None:
+        """End what was sealed for a row: no certificate any more, the living ones revoked.
+
+        May be asked again, where the signer was away the first time.
+
+        Raises:
+            NotFound: `seal_unknown`: nobody sealed this row for this person.
+            Unavailable: the database or the signer is away.
+        """
+        if not await self._seals.end(identity, row, self._clock.now()):
+            raise NotFound("There is no such delegation of yours.", code="seal_unknown")
+        live = await self._certificates.live(identity)
+        serials = tuple(found.serial for found in live if found.row == str(row))
+        if serials:
+            by = f"owner:{identity.iss}#{identity.sub}"
+            await self._certificates.revoke(serials=serials, reason=ENDED, by=by)

@@ -1,0 +1,145 @@
+"""Which hosts may have a certificate: one-time enrolment tokens, and the keys that used one."""
+
+import base64
+import hashlib
+import re
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Row, delete, insert, select, update
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from headgate.problems import Unauthenticated, Unavailable
+from token_translator.database import READ_ONLY
+from token_translator.tables import HOST_ENROLMENTS, HOSTS
+
+PREFIX = "hgenrol-"
+_LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+NAME = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(?:\.{_LABEL})*|[0-9a-f:]{{2,39}}")
+"""A host's name in small letters, or an address."""
+_TOKEN_BYTES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A host key that has, or had, a certificate; by whom it was enrolled, as holds name people."""
+
+    fingerprint: str
+    names: tuple[str, ...]
+    enrolled_by: str
+    enrolled_at: datetime
+    renewed_at: datetime
+
+
+class Enrolments:
+    """Kept in the database; a token is stored hashed, and is gone with its first use."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._engine = engine
+        self._reader = engine.execution_options(**READ_ONLY)
+
+    async def make(
+        self, names: Sequence[str], *, by: str, now: datetime, lifetime: timedelta
+    ) -> str:
+        """A token that enrols one host key under these names, once."""
+        random = base64.b32encode(secrets.token_bytes(_TOKEN_BYTES)).decode().lower()
+        token = f"{PREFIX}{random}"
+        row = {
+            "digest": _digest(token),
+            "names": " ".join(names),
+            "made_by": by,
+            "expires_at": int((now + lifetime).timestamp()),
+        }
+        async with self._engine.begin() as connection:
+            expired = HOST_ENROLMENTS.c.expires_at <= int(now.timestamp())
+            await connection.execute(delete(HOST_ENROLMENTS).where(expired))
+            await connection.execute(insert(HOST_ENROLMENTS), row)
+        return token
+
+    async def redeem(self, token: str, fingerprint: str, now: datetime) -> Host:
+        """Enrol a key with a token, which is used up by that; committed before this returns.
+
+        Raises:
+            Unauthenticated: `enrolment_unknown`: no such token, used, or expired.
+            Unavailable: the database is away.
+        """
+        taken = (
+            delete(HOST_ENROLMENTS)
+            .where(HOST_ENROLMENTS.c.digest == _digest(token))
+            .returning(
+                HOST_ENROLMENTS.c.names, HOST_ENROLMENTS.c.made_by, HOST_ENROLMENTS.c.expires_at
+            )
+        )
+        try:
+            async with self._engine.begin() as connection:
+                found = (await connection.execute(taken)).first()
+                if found is not None and found.expires_at > now.timestamp():
+                    moment = int(now.timestamp())
+                    row = {
+                        "fingerprint": fingerprint,
+                        "names": found.names,
+                        "enrolled_by": found.made_by,
+                        "enrolled_at": moment,
+                        "renewed_at": moment,
+                    }
+                    await connection.execute(
+                        delete(HOSTS).where(HOSTS.c.fingerprint == fingerprint)
+                    )
+                    await connection.execute(insert(HOSTS), row)
+                    return _host(row)
+        except OperationalError as error:
+            raise Unavailable("The database does not answer.", retry_after=1) from error
+        raise Unauthenticated(
+            "This enrolment token is unknown, used or expired: ask for another one.",
+            code="enrolment_unknown",
+        )
+
+    async def find(self, fingerprint: str) -> Host | None:
+        """The enrolled host with that key; raises `Unavailable` if the database is away."""
+        try:
+            async with self._reader.connect() as connection:
+                wanted = select(HOSTS).where(HOSTS.c.fingerprint == fingerprint)
+                found = (await connection.execute(wanted)).first()
+        except OperationalError as error:
+            raise Unavailable("The database does not answer.", retry_after=1) from error
+        return None if found is None else _from_row(found)
+
+    async def renewed(self, fingerprint: str, now: datetime) -> None:
+        """Note that a host has a new certificate."""
+        change = update(HOSTS).where(HOSTS.c.fingerprint == fingerprint)
+        async with self._engine.begin() as connection:
+            await connection.execute(change.values(renewed_at=int(now.timestamp())))
+
+    async def all(self) -> Sequence[Host]:
+        """Every enrolled host, by name."""
+        async with self._reader.connect() as connection:
+            rows = await connection.execute(select(HOSTS).order_by(HOSTS.c.names))
+            return [_from_row(row) for row in rows]
+
+    async def forget(self, fingerprint: str) -> bool:
+        """No more certificates for that key; False if it was not enrolled."""
+        async with self._engine.begin() as connection:
+            gone = delete(HOSTS).where(HOSTS.c.fingerprint == fingerprint)
+            return (await connection.execute(gone)).rowcount > 0
+
+
+def _digest(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def _from_row(row: Row[Any]) -> Host:
+    return _host(row._asdict())
+
+
+def _host(row: dict[str, Any]) -> Host:
+    return Host(
+        fingerprint=row["fingerprint"],
+        names=tuple(row["names"].split()),
+        enrolled_by=row["enrolled_by"],
+        enrolled_at=datetime.fromtimestamp(row["enrolled_at"], UTC),
+        renewed_at=datetime.fromtimestamp(row["renewed_at"], UTC),
+    )

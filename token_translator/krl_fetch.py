@@ -1,0 +1,400 @@
+#!/usr/bin/python3 -I
+"""`headgate-krl-fetch`: brings the revocation list to a node, from a timer, and never a bad one.
+
+One file that needs Python 3.6, its standard library and ssh-keygen, and nothing of ours. It asks
+`GET /v1/krl` with the ETag of what is installed, follows no redirect, accepts a list only if it is
+complete, newer and one that ssh-keygen reads, and puts it in place by a rename. On every failure
+the list that is there stays: an old one revokes less, but none at all locks everybody out.
+
+Exit status: 0 confirmed; 1 failed, and the list is younger than `--alarm-after`; 2 failed, and it
+is older, or there is none; 64 wrong words; 75 another run is at it.
+
+Source of the list's header: OpenSSH PROTOCOL.krl.
+"""
+
+import argparse
+import contextlib
+import fcntl
+import hashlib
+import http.client
+import json
+import os
+import signal
+import ssl
+import stat
+import struct
+import subprocess
+import sys
+import syslog
+import time
+import urllib.parse
+from typing import Any, Dict, Iterator, List, NamedTuple, NoReturn, Optional, Sequence, Tuple
+
+CONFIRMED, FAILED, ALARM, USAGE, BUSY = 0, 1, 2, 64, 75
+
+HEADER = struct.Struct(">8sIQQ")
+MAGIC = b"SSHKRL\n\0"
+FORMAT = 1
+LOOPBACK = frozenset(("127.0.0.1", "::1", "localhost"))
+MODE = 0o644
+MAX_STATUS = 64 * 1024
+CLOCK_SLACK = 300.0
+"""A confirmation this many seconds in the future is a clock that was set back, and no proof."""
+
+
+class Failure(Exception):  # noqa: N818 - an outcome that is reported, not an accident
+    """Why there is no new list; the words are for the administrator."""
+
+
+class Answer(NamedTuple):
+    """What the translator said: 304 has no body."""
+
+    status: int
+    body: bytes
+    etag: str
+
+
+class Place:
+    """The list's own folder, held open: nothing in it is found by way of a link."""
+
+    def __init__(self, path: str) -> None:
+        self.path = os.path.abspath(path)
+        folder, self.name = os.path.split(self.path)
+        self.status = f"{self.name}.status"
+        try:
+            self.folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        except OSError as error:
+            raise Failure(f"{folder}: {error.strerror}") from error
+
+    def close(self) -> None:
+        """Let the folder go."""
+        os.close(self.folder)
+
+    def read(self, name: str, limit: int) -> bytes:
+        """A file's content; empty if there is none.
+
+        Raises:
+            Failure: it is no regular file of that size, or cannot be read.
+        """
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+        try:
+            with os.fdopen(os.open(name, flags, dir_fd=self.folder), "rb") as file:
+                if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                    raise Failure(f"{name} is not a regular file")
+                content = file.read(limit + 1)
+        except FileNotFoundError:
+            return b""
+        except OSError as error:
+            raise Failure(f"{name}: {error.strerror}") from error
+        if len(content) > limit:
+            raise Failure(f"{name} is larger than {limit} bytes")
+        return content
+
+    @contextlib.contextmanager
+    def written(self, name: str, content: bytes) -> Iterator[str]:
+        """A new file beside `name`, durable; at the end of the block it takes that name.
+
+        The value is its path, for a look at it; if the block raises, it goes away again.
+
+        Raises:
+            Failure: it cannot be written.
+        """
+        fresh = f".{name}.{os.getpid()}"
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(fresh, dir_fd=self.folder)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+            with os.fdopen(os.open(fresh, flags, MODE, dir_fd=self.folder), "wb") as file:
+                os.fchmod(file.fileno(), MODE)
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            yield os.path.join(os.path.dirname(self.path), fresh)
+            os.rename(fresh, name, src_dir_fd=self.folder, dst_dir_fd=self.folder)
+            os.fsync(self.folder)
+        except OSError as error:
+            raise Failure(f"{name}: {error.strerror}") from error
+        finally:
+            with contextlib.suppress(OSError):
+                os.unlink(fresh, dir_fd=self.folder)
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the lock beside the list while the block runs.
+
+        Raises:
+            BlockingIOError: another run holds it. Failure: it cannot be made.
+        """
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
+        try:
+            lock = os.open(f".{self.name}.lock", flags, 0o600, dir_fd=self.folder)
+        except OSError as error:
+            raise Failure(f"the lock: {error.strerror}") from error
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield
+        finally:
+            os.close(lock)
+
+
+def version_of(content: bytes) -> int:
+    """The version in a list's header.
+
+    Raises:
+        Failure: it is no binary KRL of the format we know.
+    """
+    if not content.startswith(MAGIC):
+        raise Failure("this is no revocation list")
+    if len(content) < HEADER.size:
+        raise Failure("the revocation list is cut short")
+    _, form, version, _ = HEADER.unpack_from(content)
+    if form != FORMAT:
+        raise Failure(f"the revocation list is of an unknown format ({form})")
+    return int(version)
+
+
+def ask(url: str, etag: str, authorities: Optional[str], seconds: float, limit: int) -> Answer:
+    """One GET; redirects are answers like any other, and refused.
+
+    Raises:
+        Failure: no connection, no TLS that is trusted, another status, or too much.
+    """
+    parts = urllib.parse.urlsplit(url)
+    host = parts.hostname or ""
+    if parts.scheme == "https":
+        context = ssl.create_default_context(cafile=authorities)
+        connection = http.client.HTTPSConnection(host, parts.port, timeout=seconds, context=context)  # type: http.client.HTTPConnection
+    else:
+        connection = http.client.HTTPConnection(host, parts.port, timeout=seconds)
+    headers = {"Accept": "application/octet-stream", "User-Agent": "headgate-krl-fetch"}
+    if etag:
+        headers["If-None-Match"] = etag
+    try:
+        connection.request("GET", parts.path or "/", headers=headers)
+        answer = connection.getresponse()
+        if answer.status == http.client.NOT_MODIFIED and etag:
+            return Answer(answer.status, b"", etag)
+        if answer.status != http.client.OK:
+            raise Failure(f"the answer is {answer.status} {answer.reason[:100]}")
+        body = answer.read(limit + 1)
+        if len(body) > limit:
+            raise Failure(f"the answer is larger than {limit} bytes")
+        # A list cut off between two sections is a list, too: it would only revoke less.
+        length = answer.getheader("Content-Length")
+        if not answer.chunked and (length is None or int(length) != len(body)):
+            raise Failure("the answer is cut short, or does not say how long it is")
+        return Answer(answer.status, body, answer.getheader("ETag") or "")
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        raise Failure(f"no answer: {error!r}") from error
+    finally:
+        connection.close()
+
+
+def readable(keygen: str, path: str, seconds: float) -> None:
+    """Return if ssh-keygen, and so sshd, reads the list at `path`.
+
+    Raises:
+        Failure: it does not.
+    """
+    try:
+        done = subprocess.run(
+            (keygen, "-Q", "-l", "-f", path),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.STDOUT,
+            timeout=seconds,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise Failure(f"ssh-keygen: {error}") from error
+    if done.returncode:
+        raise Failure("ssh-keygen does not read the revocation list")
+
+
+def fetch(place: Place, options: argparse.Namespace, before: Dict[str, Any]) -> Dict[str, Any]:
+    """Ask, look, install; what the status file shall say of it.
+
+    Raises:
+        Failure: and the list that was there is still there.
+    """
+    there = place.read(place.name, options.max_bytes)
+    digest = hashlib.sha256(there).hexdigest()
+    # What somebody changed by hand is not what the ETag is of.
+    etag = str(before.get("etag", "")) if there and before.get("sha256") == digest else ""
+    answer = ask(options.url, etag, options.ca_file, options.timeout, options.max_bytes)
+    if answer.status == http.client.NOT_MODIFIED:
+        return {"etag": etag, "sha256": digest, "version": version_of(there)}
+    version = version_of(answer.body)
+    newest = max(int(before.get("version", 0)), _version_there(there))
+    if version < newest and not options.accept_rollback:
+        raise Failure(f"version {version} is older than {newest}, which was here already")
+    with place.written(place.name, answer.body) as path:
+        readable(options.ssh_keygen, path, options.timeout)
+    return {
+        "etag": answer.etag,
+        "sha256": hashlib.sha256(answer.body).hexdigest(),
+        "version": version,
+    }
+
+
+def _version_there(content: bytes) -> int:
+    # A list that is broken is no reason to keep it: anything valid is better.
+    try:
+        return version_of(content)
+    except Failure:
+        return 0
+
+
+def known(place: Place) -> Dict[str, Any]:
+    """What the status file says of the list; nothing if it cannot be read.
+
+    Raises:
+        Failure: it is there, and no file.
+    """
+    content = place.read(place.status, MAX_STATUS)
+    try:
+        said = json.loads(content.decode())
+        if isinstance(said, dict) and float(said["confirmed_at"]) and int(said["version"]) >= 0:
+            return said
+    except (ValueError, TypeError, KeyError):
+        # It says nothing then; the list itself is looked at anyway.
+        pass
+    return {}
+
+
+def age(place: Place, said: Dict[str, Any], limit: int, now: float) -> Tuple[float, str]:
+    """Seconds since the list was last known to be the current one, and why it is of no use."""
+    try:
+        version_of(place.read(place.name, limit))
+    except Failure as failure:
+        return float("inf"), str(failure)
+    if "confirmed_at" not in said:
+        return float("inf"), "nobody has confirmed it yet"
+    seconds = now - float(said["confirmed_at"])
+    if not seconds >= -CLOCK_SLACK:  # also for NaN
+        return float("inf"), "it was confirmed in the future: the clock was set back"
+    return max(0.0, seconds), ""
+
+
+def main(argv: Optional[Sequence[str]] = None) -> int:
+    """Fetch once, or only look (`--check`); returns the exit status."""
+    options = _parser().parse_args(argv)
+    syslog.openlog("headgate-krl-fetch", syslog.LOG_PID, syslog.LOG_DAEMON)
+    try:
+        _require_safe(options.url, plain_http=options.plain_http)
+        place = Place(options.file)
+    except Failure as failure:
+        _say(syslog.LOG_ERR, str(failure))
+        return USAGE
+    try:
+        with _deadline(options.timeout), place.locked():
+            return _once(place, options)
+    except BlockingIOError:
+        _say(syslog.LOG_WARNING, "another run is at it")
+        return BUSY
+    except Failure as failure:
+        _say(syslog.LOG_ERR, f"ALARM: {failure}")
+        return ALARM
+    finally:
+        place.close()
+
+
+def _once(place: Place, options: argparse.Namespace) -> int:
+    said = known(place)
+    wrong = ""
+    if not options.check:
+        try:
+            said = dict(fetch(place, options, said), confirmed_at=time.time())
+        except Failure as failure:
+            wrong = str(failure)
+        said["error"] = wrong
+        said["result"] = "failed" if wrong else "confirmed"
+        with place.written(place.status, json.dumps(said, sort_keys=True).encode() + b"\n"):
+            pass
+    return _judge(place, options, said, wrong)
+
+
+def _judge(place: Place, options: argparse.Namespace, said: Dict[str, Any], wrong: str) -> int:
+    seconds, why = age(place, said, options.max_bytes, time.time())
+    if seconds > options.alarm_after:
+        since = why or f"it was confirmed {seconds:.0f} s ago"
+        _say(syslog.LOG_ERR, f"ALARM: {wrong or 'the list is too old'}; {since}")
+        return ALARM
+    if wrong:
+        _say(syslog.LOG_WARNING, f"{wrong}; the list of {seconds:.0f} s ago stays")
+        return FAILED
+    syslog.syslog(syslog.LOG_INFO, f"version {said['version']}, {seconds:.0f} s old")
+    return CONFIRMED
+
+
+def _require_safe(url: str, *, plain_http: bool) -> None:
+    try:
+        parts = urllib.parse.urlsplit(url)
+        parts.port  # noqa: B018 - it is parsed when asked for
+    except ValueError as error:
+        raise Failure(f"--url: {error}") from error
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query:
+        raise Failure("--url: not an http or https address")
+    if parts.username is not None or parts.password is not None:
+        raise Failure("--url: with a user name in it")
+    if parts.scheme == "http" and not plain_http and parts.hostname not in LOOPBACK:
+        raise Failure("--url: http beyond this machine can be forged; use https, or --plain-http")
+
+
+@contextlib.contextmanager
+def _deadline(seconds: float) -> Iterator[None]:
+    """For name resolution and drops of an answer too, which no socket's timeout ends."""
+
+    def late(_: int, __: object) -> None:
+        raise Failure(f"it did not end within {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _say(level: int, words: str) -> None:
+    syslog.syslog(level, words)
+    sys.stderr.write(f"headgate-krl-fetch: {words}\n")
+
+
+class _Parser(argparse.ArgumentParser):
+    """An argument parser whose files, named by `@FILE`, have comments, and option and value."""
+
+    def convert_arg_line_to_args(self, arg_line: str) -> List[str]:
+        """The words of a line of such a file."""
+        words = arg_line.strip()
+        return [] if words.startswith("#") else words.split(None, 1)
+
+    def error(self, message: str) -> NoReturn:
+        """End with the status of a command that was told nonsense (sysexits.h)."""
+        self.exit(USAGE, f"headgate-krl-fetch: {message}\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="headgate-krl-fetch",
+        description="Bring the revocation list to this node; @FILE reads options from a file.",
+        fromfile_prefix_chars="@",
+    )
+    parser.add_argument("--url", required=True, help="the translator's /v1/krl")
+    parser.add_argument("--file", required=True, help="sshd's RevokedKeys; its status: FILE.status")
+    parser.add_argument("--ca-file", help="PEM certificates to trust for https; else the system's")
+    parser.add_argument("--timeout", type=float, default=20.0, help="seconds for all of it")
+    parser.add_argument("--alarm-after", type=float, default=3600.0, help="an older list alarms")
+    parser.add_argument(
+        "--max-bytes", type=int, default=16 * 1024 * 1024, help="a larger one is refused"
+    )
+    parser.add_argument("--accept-rollback", action="store_true", help="take a lower version, once")
+    parser.add_argument("--plain-http", action="store_true", help="http to another machine")
+    parser.add_argument("--check", action="store_true", help="fetch nothing, judge the age")
+    parser.add_argument("--ssh-keygen", default="/usr/bin/ssh-keygen", help=argparse.SUPPRESS)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

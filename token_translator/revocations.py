@@ -1,0 +1,197 @@
+"""Revoking for good: orders that reach the signer however often it is away, and the list of it."""
+
+import asyncio
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Protocol
+from uuid import UUID
+
+import structlog
+
+from headgate.clock import Clock
+from headgate.identity import Identity
+from headgate.problems import Forbidden, Invalid, Problem, Unavailable
+from token_translator import wire
+from token_translator.krl import RevocationList
+
+log = structlog.get_logger(__name__)
+
+FRESH_SECONDS = 1.0
+"""A list is served that long before the signer is asked again, however many nodes come."""
+RETRY_SECONDS = 1.0
+UNDER_WAY = timedelta(seconds=3)
+"""A younger order is left to whoever wrote it down: two replicas need not carry out each one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Revocation:
+    """What is to be revoked, why and by whose word (`peer:…`, `admin:…`, `local:…`).
+
+    `identity`: all of its unexpired certificates. `keys` and `authority` are fingerprints.
+    """
+
+    reason: str
+    by: str
+    serials: tuple[int, ...] = ()
+    identity: Identity | None = None
+    keys: tuple[str, ...] = ()
+    authority: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A revocation that is written down, since when."""
+
+    id: UUID
+    at: datetime
+    revocation: Revocation
+
+
+class OrderStore(Protocol):
+    """Where orders wait. All methods raise `Unavailable`."""
+
+    async def add(self, order: Order) -> None:
+        """Write an order down."""
+
+    async def pending(self) -> Sequence[Order]:
+        """The oldest orders that the signer has still to hear of."""
+
+    async def done(self, order: UUID) -> None:
+        """Forget an order."""
+
+
+class Signer(Protocol):
+    """What the signer is asked here."""
+
+    async def revoke(
+        self,
+        *,
+        reason: str,
+        by: str,
+        serials: tuple[int, ...] = (),
+        identity: Identity | None = None,
+        keys: tuple[str, ...] = (),
+        authority: str = "",
+    ) -> wire.Revoked:
+        """Revoke; raises `Unavailable`, `Forbidden`, `Invalid`."""
+
+    async def revoked(self) -> wire.RevokedNow:
+        """All that is revoked now; raises `Unavailable`."""
+
+    async def authorities(self) -> wire.Authorities:
+        """The authorities' public keys; raises `Unavailable`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServedList:
+    """A revocation list as it is served; `etag` is a hash of its bytes."""
+
+    version: int
+    body: bytes
+    etag: str
+
+
+class RevocationLists:
+    """The list for the nodes, made anew only when something has changed."""
+
+    def __init__(self, *, signer: Signer, clock: Clock) -> None:
+        self._signer = signer
+        self._clock = clock
+        self._asking = asyncio.Lock()
+        self._made_of: tuple[object, ...] = ()
+        self._served: ServedList | None = None
+        self._good_until = float("-inf")
+
+    def expire(self) -> None:
+        """Ask the signer at the next occasion: something was revoked."""
+        self._good_until = float("-inf")
+
+    async def current(self) -> ServedList:
+        """The list as of now, give or take `FRESH_SECONDS`.
+
+        Raises:
+            Unavailable: the signer is away. An old list is not served instead: the nodes keep
+                theirs, and know its age.
+        """
+        async with self._asking:
+            if self._served is not None and self._clock.monotonic() < self._good_until:
+                return self._served
+            asked_at = self._clock.monotonic()
+            now = await self._signer.revoked()
+            known = await self._signer.authorities()
+            certifying = (*known.user_ca, *known.host_ca)
+            made_of = (now.version, now.serials, now.keys, now.authorities, certifying)
+            if self._served is None or made_of != self._made_of:
+                self._served, self._made_of = _serve(now, certifying), made_of
+            self._good_until = asked_at + FRESH_SECONDS
+            return self._served
+
+
+def _serve(now: wire.RevokedNow, certifying: Sequence[str]) -> ServedList:
+    body = RevocationList.of(now, certifying).encode()
+    return ServedList(now.version, body, hashlib.sha256(body).hexdigest()[:32])
+
+
+class Revocations:
+    """Has orders carried out: at once where the signer is there, else as soon as it is."""
+
+    def __init__(
+        self, *, orders: OrderStore, signer: Signer, lists: RevocationLists, clock: Clock
+    ) -> None:
+        self._orders = orders
+        self._signer = signer
+        self._lists = lists
+        self._clock = clock
+
+    async def order(self, order: Order) -> wire.Revoked | None:
+        """Write an order down and carry it out; None: it will be, once the signer answers.
+
+        Raises:
+            Forbidden, Invalid: the signer refuses it, and always will. Unavailable: the database.
+        """
+        await self._orders.add(order)
+        return await self.carry_out(order)
+
+    async def carry_out(self, order: Order) -> wire.Revoked | None:
+        """Carry out what is written down already; as `order`. Done twice, it is done once."""
+        wanted = order.revocation
+        try:
+            revoked = await self._signer.revoke(
+                reason=wanted.reason,
+                by=wanted.by,
+                serials=wanted.serials,
+                identity=wanted.identity,
+                keys=wanted.keys,
+                authority=wanted.authority,
+            )
+        except (Forbidden, Invalid) as refusal:
+            log.warning("revocation_refused", order=str(order.id), by=wanted.by, why=str(refusal))
+            await self._orders.done(order.id)
+            raise
+        except Problem as problem:
+            log.warning("revocation_waits", order=str(order.id), by=wanted.by, why=str(problem))
+            return None
+        finally:
+            self._lists.expire()
+        log.info("revoked", order=str(order.id), by=wanted.by, version=revoked.version)
+        await self._orders.done(order.id)
+        return revoked
+
+    async def catch_up(self) -> None:
+        """Carry out what has waited, in order, until the signer is away again."""
+        try:
+            for order in await self._orders.pending():
+                if self._clock.now() - order.at < UNDER_WAY:
+                    continue
+                if await self._try(order) is None:
+                    return
+        except Unavailable as problem:
+            log.warning("revocations_wait", why=str(problem))
+
+    async def _try(self, order: Order) -> object:
+        try:
+            return await self.carry_out(order)
+        except (Forbidden, Invalid) as refusal:
+            return refusal

@@ -8,7 +8,8 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from functools import partial
 from pathlib import Path
 
 import aiohttp
@@ -18,6 +19,7 @@ from aiohttp import web
 
 from account_importer import screen
 from account_importer.api import Registry, create_app
+from account_importer.denying import Denying, TranslatorClient
 from account_importer.directory import SourceError, Target, TargetError
 from account_importer.executor import (
     Executor,
@@ -37,7 +39,7 @@ from account_importer.store import PlanState, Store, StoreError
 from account_importer.unix import UnixTools
 from headgate import logs
 from headgate.clock import Clock, SystemClock
-from headgate.peers import PeerVerifier
+from headgate.peers import PeerSigner, PeerVerifier
 from headgate.service import every, serve
 from headgate.settings import EX_CONFIG, SettingsError, load, read_secret, show
 
@@ -203,18 +205,34 @@ async def _serve(settings: Settings) -> int:
             how_to_ask=settings.how_to_ask,
         )
         app = create_app(registry)
+        denying = _denying(settings, store, session, clock)
+        if denying is not None and settings.translator is not None:
+            turn = partial(every, settings.translator.seconds, denying.turn)
+            app.cleanup_ctx.append(_at_work(partial(turn, clock=clock, name="deny")))
         if settings.source.pull_seconds:
             target = RegistryTarget() if settings.mode == "mapping" else ObservingTarget()
             importer = _importer(settings, store, session, target, clock)
-            app.cleanup_ctx.append(_pulling(importer, settings, clock))
+            app.cleanup_ctx.append(_at_work(partial(_pulling, importer, denying, settings, clock)))
         await serve(app, settings.listen)
     return 0
 
 
-def _pulling(
-    importer: Importer, settings: Settings, clock: Clock
-) -> Callable[[web.Application], AsyncIterator[None]]:
-    """Read and plan for as long as the service runs."""
+def _denying(
+    settings: Settings, store: Store, session: aiohttp.ClientSession, clock: Clock
+) -> Denying | None:
+    """Who tells the translator of blocks, where the settings name one."""
+    told = settings.translator
+    if told is None:
+        return None
+    signer = PeerSigner.from_file(instance=told.instance, path=Path(told.key_file), clock=clock)
+    translator = TranslatorClient(url=told.url, session=session, headers=signer.headers)
+    return Denying(store=store, translator=translator, realm=settings.realm, clock=clock)
+
+
+async def _pulling(
+    importer: Importer, denying: Denying | None, settings: Settings, clock: Clock
+) -> None:
+    """Read and plan for ever; whoever is blocked by it is told of at once."""
 
     async def turn() -> None:
         try:
@@ -222,11 +240,20 @@ def _pulling(
         except (SourceError, BrakedError) as error:
             log.warning("pull_failed", error=str(error))
             return
+        if denying is not None:
+            await denying.turn()
         await importer.plan()
 
+    await every(settings.source.pull_seconds, turn, clock=clock, name="pull")
+
+
+def _at_work(
+    work: Callable[[], Coroutine[None, None, None]],
+) -> Callable[[web.Application], AsyncIterator[None]]:
+    """Do this for as long as the service runs."""
+
     async def context(_: web.Application) -> AsyncIterator[None]:
-        seconds = settings.source.pull_seconds
-        task = asyncio.create_task(every(seconds, turn, clock=clock, name="pull"))
+        task = asyncio.create_task(work())
         yield
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):

@@ -11,6 +11,7 @@ import structlog
 
 from account_importer.settings import Settings
 from account_importer.store import database_file
+from headgate import privileges
 from headgate.settings import SettingsError
 
 log = structlog.get_logger(__name__)
@@ -34,23 +35,13 @@ def database_owner(settings: Settings) -> pwd.struct_passwd:
     file = database_file(settings.database)
     if file is None:
         raise SettingsError("run_as: say whose process may open the database")
-    folder = file.parent
-    try:
-        return pwd.getpwuid(folder.stat().st_uid)
-    except OSError as error:
-        raise SettingsError(f"database: {folder}: {error.strerror}") from error
-    except KeyError as error:
-        raise SettingsError(f"database: the owner of {folder} has no name") from error
+    return privileges.owner_of(file.parent)
 
 
 def become(owner: pwd.struct_passwd) -> None:
-    """Give up root for good and be that user; nothing to do for anybody who is not root."""
+    """Give up root for good and be that user, whose files are not everybody's."""
     os.umask(0o027)
-    if os.geteuid() != 0 or owner.pw_uid == 0:
-        return
-    os.initgroups(owner.pw_name, owner.pw_gid)
-    os.setresgid(owner.pw_gid, owner.pw_gid, owner.pw_gid)
-    os.setresuid(owner.pw_uid, owner.pw_uid, owner.pw_uid)
+    privileges.become(owner)
 
 
 def lock(policy: Path) -> int:

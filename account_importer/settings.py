@@ -33,11 +33,25 @@ class SourceSettings(Section, frozen=True):
     timeout_seconds: float = 30
 
 
+class TranslatorSettings(Section, frozen=True):
+    """The token_translator, which is told of blocks: its own URL, and who we are to it.
+
+    `key_file` is our Ed25519 key (PEM, 0600). `seconds`: how often we look whether there is
+    something to tell.
+    """
+
+    url: str
+    instance: str
+    key_file: str
+    seconds: float = 1.0
+
+
 class Settings(Section, frozen=True):
     """The file of `headgate-accounts`.
 
     `audience` is the URL under which peers call us. `policy` is the root-owned file that `apply`
     obeys in mode `unix`. `run_as` is who owns the database; empty: whoever owns its folder.
+    Without `translator`, the token_translator hears of a block when it asks about somebody only.
     """
 
     realm: str
@@ -56,6 +70,7 @@ class Settings(Section, frozen=True):
     accounts: AccountSettings = AccountSettings()
     mapping: MappingSettings = MappingSettings()
     approval: ApprovalSettings = ApprovalSettings()
+    translator: TranslatorSettings | None = None
 
 
 def check(settings: Settings) -> None:

@@ -16,6 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from account_importer.directory import Entry, Person
+from account_importer.hold_store import HoldBook
 from account_importer.plan import Plan
 from account_importer.tables import (
     accounts,
@@ -155,6 +156,7 @@ class Book:
     def __init__(self, connection: AsyncConnection, realm: str) -> None:
         self._connection = connection
         self._realm = realm
+        self.holds = HoldBook(connection, realm)
 
     async def people(self) -> dict[Identity, Person]:
         """Everybody who ever had a right to an account."""

@@ -152,6 +152,17 @@ pulls = Table(
     Column("detail", Text, nullable=False, default=""),
 )
 
+holds = Table(
+    "holds",
+    metadata,
+    Column("iss", String(255), primary_key=True),
+    Column("sub", String(255), primary_key=True),
+    Column("realm", String(64), primary_key=True),
+    Column("hold", String(36), nullable=False),
+    Column("placed_at", UtcDateTime, nullable=False),
+)
+"""Which blocks the token translator was told of, and the name of our hold there."""
+
 
 def identity_of(row: Row[Any]) -> Identity:
     """Whose row it is."""

@@ -28,9 +28,11 @@ from gateway.tracker import Tracker
 from gateway.translator import Translator
 from gateway.v1.routes import Api
 from headgate import logs
+from headgate.changes import ChangeFeed
 from headgate.clock import SystemClock
 from headgate.oidc import TokenVerifier
 from headgate.peers import PeerSigner
+from headgate.registry import RegistryClient
 from headgate.service import every, serve
 from headgate.settings import EX_CONFIG, SettingsError, command_environment, load, show
 from headgate.slurm.cli import CommandReader, command_variables
@@ -40,6 +42,7 @@ from headgate.web import Check
 
 SWEEP_SECONDS = 1.0
 PEER_CONNECTIONS = 64
+REGISTRY_SECONDS = 5.0
 
 
 def main() -> None:
@@ -82,12 +85,29 @@ async def _composed(settings: Settings) -> AsyncIterator[tuple[Api, dict[str, Ch
         http = await stack.enter_async_context(aiohttp.ClientSession(connector=connector))
         store = Store(settings.database)
         stack.push_async_callback(store.close)
-        registry = Registry(url=settings.registry.url, session=http, signer=signer, clock=clock)
+        registry = Registry(
+            client=RegistryClient(
+                url=settings.registry.url,
+                timeout=REGISTRY_SECONDS,
+                session=http,
+                headers=signer.headers,
+                clock=clock,
+            ),
+            clock=clock,
+        )
+        changes = ChangeFeed(
+            url=settings.token_translator.url, session=http, headers=signer.headers, clock=clock
+        )
         translator = Translator(url=settings.token_translator.url, session=http, signer=signer)
         clusters = Clusters([_cluster(cluster) for cluster in settings.clusters], clock=clock)
         stack.push_async_callback(clusters.close)
         connectors = {cluster.name: _connector(cluster) for cluster in settings.clusters}
-        pool = SessionPool(connectors=connectors, clock=clock)
+        pool = SessionPool(
+            connectors=connectors,
+            realms={cluster.name: cluster.realm for cluster in settings.clusters},
+            denials=changes,
+            clock=clock,
+        )
         stack.push_async_callback(pool.close)
         senders = {
             cluster.name: Sender(
@@ -110,11 +130,11 @@ async def _composed(settings: Settings) -> AsyncIterator[tuple[Api, dict[str, Ch
         def wake(job: Job) -> None:
             senders[job.cluster].offer(job)
 
-        works: list[Coroutine[None, None, None]] = []
+        works: list[Coroutine[None, None, None]] = [changes.follow()]
         for cluster in clusters:
             sender, tracker = senders[cluster.name], trackers[cluster.name]
             works += [
-                sender.run(),
+                _once_current(changes, sender),
                 every(SWEEP_SECONDS, sender.sweep, clock=clock, name="send"),
                 every(cluster.settings.poll_seconds, tracker.turn, clock=clock, name="track"),
             ]
@@ -139,12 +159,21 @@ async def _composed(settings: Settings) -> AsyncIterator[tuple[Api, dict[str, Ch
                 ),
                 login=settings.login,
                 url=settings.url,
+                token_translator=settings.published_token_translator(),
+                login_nodes=settings.published_login_nodes(),
             ),
             {
                 "database": store.ready,
+                "changes": changes.ready,
                 **{f"cluster {name}": _fault_of(tracker) for name, tracker in trackers.items()},
             },
         )
+
+
+async def _once_current(changes: ChangeFeed, sender: Sender) -> None:
+    """Send nothing before it is known who may act: no try can succeed."""
+    await changes.until_current()
+    await sender.run()
 
 
 async def _ended(task: asyncio.Task[None]) -> None:

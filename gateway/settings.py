@@ -1,9 +1,11 @@
 """What an administrator may set for the gateway, and why."""
 
+from urllib.parse import urlsplit
+
 from gateway.runner.udocker import UdockerSettings
 from gateway.sessions.local import LocalSettings
 from gateway.sessions.ssh import SshSettings
-from headgate.oidc import IssuerSettings
+from headgate.oidc import IssuerSettings, check_issuers
 from headgate.service import ListenSettings
 from headgate.settings import Section
 
@@ -70,6 +72,25 @@ class LoginSettings(Section, frozen=True):
     audiences: tuple[str, ...] = ()
 
 
+class LoginNodeSettings(Section, frozen=True):
+    """A login node as people reach it, where that differs from how the gateway does."""
+
+    host: str
+    realm: str
+    port: int = 22
+
+
+class PeopleSettings(Section, frozen=True):
+    """What `GET /v1` tells people's tools about SSH, where they reach it by other addresses.
+
+    Without them: the addresses that the gateway uses itself, unless only its own machine knows
+    them. A token for the translator is asked for by its address here, among `login`'s audiences.
+    """
+
+    token_translator: str = ""
+    login_nodes: tuple[LoginNodeSettings, ...] | None = None
+
+
 class Settings(Section, frozen=True):
     """The gateway's TOML. `url` is what users' tokens must be meant for."""
 
@@ -82,5 +103,42 @@ class Settings(Section, frozen=True):
     registry: ServiceSettings
     clusters: tuple[ClusterSettings, ...]
     login: tuple[LoginSettings, ...] = ()
+    people: PeopleSettings = PeopleSettings()
     listen: ListenSettings = ListenSettings()
     log_level: str = "info"
+
+    def __post_init__(self) -> None:
+        """Refuse issuers that cannot be trusted side by side.
+
+        Raises:
+            ValueError: naming what is wrong.
+        """
+        check_issuers(self.issuers)
+
+    def published_token_translator(self) -> str:
+        """Where people get certificates; empty: nowhere that they could reach."""
+        own = self.token_translator.url
+        return self.people.token_translator or (own if self._reachable(_host(own)) else "")
+
+    def published_login_nodes(self) -> tuple[LoginNodeSettings, ...]:
+        """Where people log in: as set, else each cluster's own login node, once."""
+        if self.people.login_nodes is not None:
+            return self.people.login_nodes
+        nodes = [
+            LoginNodeSettings(host=c.ssh.host, port=c.ssh.port, realm=c.realm)
+            for c in self.clusters
+            if c.ssh is not None and self._reachable(c.ssh.host)
+        ]
+        return tuple(dict.fromkeys(nodes))
+
+    def _reachable(self, host: str) -> bool:
+        """Whether who reaches the gateway reaches that, too, as far as addresses tell."""
+        return _loopback(_host(self.url)) or not _loopback(host)
+
+
+def _host(url: str) -> str:
+    return urlsplit(url).hostname or ""
+
+
+def _loopback(host: str) -> bool:
+    return host in {"localhost", "::1"} or host.startswith("127.")

@@ -9,12 +9,13 @@ import structlog
 
 from gateway.clusters import Cluster, Clusters
 from gateway.jobs import Job, JobSpec, State, check_spec
-from gateway.registry import Account, Registry
+from gateway.registry import Registry
 from gateway.runner.script import seal
 from gateway.sessions.credentials import Certify
 from gateway.sessions.pool import SessionPool, User
 from gateway.sessions.session import (
     PART,
+    SessionDenied,
     SessionLost,
     SessionRefused,
     SessionUnavailable,
@@ -23,7 +24,8 @@ from gateway.store import Request, Store
 from gateway.translator import Translator
 from headgate.clock import Clock
 from headgate.identity import Principal
-from headgate.problems import NotFound, Unavailable
+from headgate.problems import Forbidden, NotFound, Unavailable
+from headgate.registry import Account
 
 log = structlog.get_logger(__name__)
 
@@ -160,6 +162,8 @@ class Jobs:
                     words = "The job has printed nothing yet."
                     raise NotFound(words, code="no_output") from refusal
                 raise Unavailable("The file cannot be read now.", retry_after=5) from refusal
+            except SessionDenied as error:
+                raise Forbidden(f"This is not possible now: {error}.", code="suspended") from error
             except SessionUnavailable as error:
                 raise Unavailable("The login node does not answer.", retry_after=5) from error
             except SessionLost as error:

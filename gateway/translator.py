@@ -12,7 +12,15 @@ from gateway.jobs import Sealed
 from gateway.sessions.credentials import Certify, IssuedCertificate
 from gateway.sessions.session import NotCertified, SessionUnavailable
 from headgate.peers import PeerSigner
-from headgate.problems import Conflict, Forbidden, Problem, Unauthenticated, Unavailable
+from headgate.problems import (
+    STEP_UP,
+    Conflict,
+    Forbidden,
+    Problem,
+    Unauthenticated,
+    Unavailable,
+    stronger_login,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -110,6 +118,13 @@ _CLASSES: dict[int, type[Problem]] = {
 
 def _refusal(status: int, document: dict[str, Any]) -> Problem:
     code, detail = str(document.get("code", "")), str(document.get("detail", ""))
+    if code == STEP_UP:
+        acr_values, max_age = document.get("acr_values"), document.get("max_age")
+        return stronger_login(
+            detail,
+            acr_values=acr_values if isinstance(acr_values, list) else (),
+            max_age=max_age if isinstance(max_age, int) else None,
+        )
     kind = _CLASSES.get(status)
     if kind is None or code in {"peer", "no_peer", "peer_verb"}:
         log.error("translator_refuses_us", status=status, code=code, detail=detail)

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -10,14 +10,16 @@ from typing import Protocol
 import structlog
 
 from gateway.sessions.credentials import Certify, Credentials, fresh
-from gateway.sessions.session import SessionUnavailable, UserSession
+from gateway.sessions.session import SessionDenied, SessionUnavailable, UserSession
+from headgate.changes import Callback, Change, Stale
 from headgate.clock import Clock
 from headgate.identity import Identity
 
 log = structlog.get_logger(__name__)
 
 MAX_AGE = timedelta(minutes=10)
-"""Until the registry's feed tells us of a block, a session is closed after that long."""
+"""A second line behind the change feed: after that long the translator, and through it the
+registry, is asked again."""
 IN_FLIGHT = 16
 HANDSHAKES = 8
 RETIRE_SECONDS = 60.0
@@ -28,6 +30,19 @@ class Connector(Protocol):
 
     async def connect(self, account: str, credentials: Credentials) -> UserSession:
         """A session of that account; raises SessionUnavailable."""
+
+
+class Denials(Protocol):
+    """Who may not act at the moment: `headgate.changes.ChangeFeed`."""
+
+    def current(self) -> bool:
+        """Whether that is known now."""
+
+    def denial(self, identity: Identity, realm: str) -> str | None:
+        """Why an identity may not act in a realm; None: nothing is known against it."""
+
+    def subscribe(self, callback: Callback) -> Callable[[], None]:
+        """Be told of each denial, and when nothing is known any more; how to end that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +69,27 @@ class _Kept:
 
 
 class SessionPool:
-    """Lends a user's session; opens it when somebody holds a right to, keeps it for the rest."""
+    """Lends a user's session; opens it when somebody holds a right to, keeps it for the rest.
 
-    def __init__(self, *, connectors: Mapping[str, Connector], clock: Clock) -> None:
+    `realms` are the clusters' by their names. Who is denied loses all connections at once, and
+    everybody does when it is not known who is.
+    """
+
+    def __init__(
+        self,
+        *,
+        connectors: Mapping[str, Connector],
+        realms: Mapping[str, str],
+        denials: Denials,
+        clock: Clock,
+    ) -> None:
         self._connectors = connectors
+        self._realms = realms
+        self._denials = denials
         self._clock = clock
+        self._unsubscribe = denials.subscribe(self._hear)
         self._kept: dict[User, _Kept] = {}
+        self._open_sessions: dict[int, tuple[User, UserSession]] = {}
         self._retiring: set[asyncio.Task[None]] = set()
         self._handshakes = {name: asyncio.Semaphore(HANDSHAKES) for name in connectors}
 
@@ -75,8 +105,9 @@ class SessionPool:
         """The user's session, opened with `certify` (their token) where none is kept.
 
         Raises:
-            SessionUnavailable: it cannot be opened.
+            SessionDenied: the user may not act. SessionUnavailable: it cannot be opened.
         """
+        self._require_allowed(user)
         async with self._place(user) as kept:
             session = await self._session(kept)
             # Twice: what is being opened may fail for the sake of somebody else's older token.
@@ -85,6 +116,7 @@ class SessionPool:
                     self.offer(user, certify)
                     session = await self._session(kept)
             if session is None:
+                self._require_allowed(user)
                 raise SessionUnavailable(f"no session for {user.account} on {user.cluster}")
             yield session
 
@@ -93,21 +125,23 @@ class SessionPool:
         """The kept session if there is one, else one for what `delegated` certifies alone.
 
         Raises:
-            SessionUnavailable: it cannot be opened.
+            SessionDenied: the user may not act. SessionUnavailable: it cannot be opened.
         """
+        self._require_allowed(user)
         async with self._place(user) as kept:
             session = await self._session(kept)
             if session is not None:
                 yield session
                 return
-            session = await self._connect(user, await fresh(delegated))
+            session = await self._connect(user, await self._certified(user, delegated))
             try:
                 yield session
             finally:
-                await session.close()
+                await self._hang_up(session)
 
     async def sweep(self) -> None:
         """Close what has ended or whose right has."""
+        self._cut({user for user, _ in self._open_sessions.values() if self._refusal(user)})
         for user, kept in list(self._kept.items()):
             if kept.opening is None and self._usable(kept) is None:
                 self._retire(kept)
@@ -116,6 +150,7 @@ class SessionPool:
 
     async def close(self) -> None:
         """Close all, what is under way included."""
+        self._unsubscribe()
         opening = [kept.opening for kept in self._kept.values() if kept.opening is not None]
         for task in opening:
             task.cancel()
@@ -152,7 +187,7 @@ class SessionPool:
 
     async def _open(self, user: User, certify: Certify, kept: _Kept) -> None:
         try:
-            credentials = await fresh(certify)
+            credentials = await self._certified(user, certify)
             kept.session = await self._connect(user, credentials)
             kept.ends_at = min(credentials.valid_before, self._clock.now() + MAX_AGE)
         except SessionUnavailable as error:
@@ -163,27 +198,78 @@ class SessionPool:
         finally:
             kept.opening = None
 
+    async def _certified(self, user: User, certify: Certify) -> Credentials:
+        """A fresh certified key of somebody who may act."""
+        self._require_allowed(user)
+        return await fresh(certify)
+
     async def _connect(self, user: User, credentials: Credentials) -> UserSession:
         connector = self._connectors.get(user.cluster)
         if connector is None:
             raise SessionUnavailable(f"cluster {user.cluster} is not configured")
         async with self._handshakes[user.cluster]:
-            return await connector.connect(user.account, credentials)
+            self._require_allowed(user)
+            session = await connector.connect(user.account, credentials)
+        # From here on a denial finds it; one that came meanwhile did not.
+        self._open_sessions[id(session)] = (user, session)
+        try:
+            self._require_allowed(user)
+        except SessionUnavailable:
+            await self._hang_up(session)
+            raise
+        return session
+
+    async def _hang_up(self, session: UserSession) -> None:
+        """Close a session, unless somebody does already."""
+        if self._open_sessions.pop(id(session), None) is not None:
+            await session.close()
+
+    def _refusal(self, user: User) -> SessionUnavailable | None:
+        """Why nothing may be done for a user now; None: it may."""
+        if not self._denials.current():
+            return SessionUnavailable("it is not known at the moment who may act here")
+        reason = self._denials.denial(user.identity, self._realms.get(user.cluster, ""))
+        return None if reason is None else SessionDenied(f"the user is suspended: {reason}")
+
+    def _require_allowed(self, user: User) -> None:
+        refusal = self._refusal(user)
+        if refusal is not None:
+            raise refusal
+
+    def _hear(self, heard: Change | Stale) -> None:
+        """A denial: its connections are closed at once, what is being opened is given up."""
+        users = {*self._kept, *(user for user, _ in self._open_sessions.values())}
+        self._cut(user for user in users if isinstance(heard, Stale) or self._refusal(user))
+
+    def _cut(self, users: Iterable[User]) -> None:
+        for user in users:
+            kept = self._kept.get(user)
+            if kept is not None:
+                kept.session = kept.ends_at = None
+                if kept.opening is not None:
+                    kept.opening.cancel()
+            sessions = [one for whose, one in self._open_sessions.values() if whose == user]
+            if sessions:
+                log.warning("user_cut", account=user.account, sessions=len(sessions))
+            for session in sessions:
+                self._finish(self._hang_up(session))
 
     def _retire(self, kept: _Kept) -> None:
         """Lend a session to nobody any more; hang up when what is under way is done."""
         session, kept.session, kept.ends_at = kept.session, None, None
         if session is not None:
-            task = asyncio.create_task(_finish(session))
-            self._retiring.add(task)
-            task.add_done_callback(self._retiring.discard)
+            self._finish(self._drain(session))
 
+    def _finish(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._retiring.add(task)
+        task.add_done_callback(self._retiring.discard)
 
-async def _finish(session: UserSession) -> None:
-    try:
-        async with asyncio.timeout(RETIRE_SECONDS):
-            await session.drain()
-    except TimeoutError:
-        log.warning("session_cut")
-    finally:
-        await session.close()
+    async def _drain(self, session: UserSession) -> None:
+        try:
+            async with asyncio.timeout(RETIRE_SECONDS):
+                await session.drain()
+        except TimeoutError:
+            log.warning("session_cut")
+        finally:
+            await self._hang_up(session)

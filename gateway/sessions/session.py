@@ -46,6 +46,10 @@ class NotCertified(SessionUnavailable):
         self.final = final
 
 
+class SessionDenied(SessionUnavailable):
+    """The user may not act at the moment."""
+
+
 class SessionRefused(Exception):  # noqa: N818 - an answer
     """The session program said no: a code, the words of whom it asked, and the job's files."""
 

@@ -8,9 +8,9 @@ import msgspec
 
 from gateway.clusters import Cluster, Queue
 from gateway.jobs import Job
-from gateway.registry import Standing
 from headgate.clock import rfc3339
 from headgate.identity import Principal
+from headgate.registry import Standing
 
 
 def job_document(job: Job) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from aiohttp import web
 from gateway.clusters import Clusters
 from gateway.jobs import Job, JobSpec, State
 from gateway.registry import Registry
-from gateway.settings import LoginSettings
+from gateway.settings import LoginNodeSettings, LoginSettings
 from gateway.submission import Jobs
 from gateway.v1.documents import cluster_document, job_document, me_document
 from headgate import __version__
@@ -39,6 +39,8 @@ class Api:
     verifier: TokenVerifier
     login: Sequence[LoginSettings]
     url: str
+    token_translator: str = ""
+    login_nodes: Sequence[LoginNodeSettings] = ()
 
     def application(self, checks: Mapping[str, Check]) -> web.Application:
         """The gateway's application."""
@@ -63,6 +65,8 @@ class Api:
                 "url": self.url,
                 "issuers": self.login,
                 "clusters": [cluster.name for cluster in self.clusters],
+                "token_translator": self.token_translator or None,
+                "login_nodes": self.login_nodes,
             }
         )
 

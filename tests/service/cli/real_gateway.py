@@ -11,7 +11,6 @@ import aiohttp
 from gateway.clusters import Cluster, Clusters
 from gateway.jobs import State
 from gateway.migrations import upgrade
-from gateway.registry import Account, Standing
 from gateway.runner.plain import PlainRuntime
 from gateway.settings import ClusterSettings, LoginSettings
 from gateway.store import Store
@@ -20,6 +19,7 @@ from gateway.v1.routes import Api
 from headgate.clock import SystemClock
 from headgate.oidc import IssuerSettings, TokenVerifier
 from headgate.problems import Forbidden
+from headgate.registry import Account, Standing
 from headgate.service import ListenSettings, listening
 from headgate.slurm.model import Gres, Node, NodeState, Partition
 

@@ -38,6 +38,11 @@ class FakeGateway:
     said: bytes = b""
     me: dict[str, Any] = field(default_factory=dict)
     issuers: list[dict[str, Any]] = field(default_factory=list)
+    audience: str = ""
+    translator: str = "https://tokens.example.org"
+    login_nodes: list[dict[str, Any]] = field(
+        default_factory=lambda: [{"host": "login.example.org", "port": 22, "realm": "hpc"}]
+    )
     seen: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
     page_bytes: int = 1 << 20
 
@@ -76,8 +81,9 @@ class _Handlers:
             {
                 "version": "9.9",
                 "issuers": self.gateway.issuers,
-                "token_translator": "https://tokens.example.org",
-                "ssh": {"host": "login.example.org", "port": 22},
+                "url": self.gateway.audience or self.gateway.url,
+                "token_translator": self.gateway.translator,
+                "login_nodes": self.gateway.login_nodes,
                 "limits": {"gpus": 8},
             }
         )

@@ -1,7 +1,5 @@
 """The verbs around a login: login, logout, whoami."""
 
-import base64
-import binascii
 from typing import Any
 
 import aiohttp
@@ -10,57 +8,78 @@ import msgspec
 
 from headgate.cli.failures import CommandFailure
 from headgate.cli.invocation import Invocation, invocation
+from headgate.cli.login_flow import log_in
 from headgate.cli.logins import Login
-from headgate.cli.oauth import DeviceCode, IssuerClient, IssuerFailure
+from headgate.cli.oauth import Demand, IssuerClient, IssuerFailure
+from headgate.cli.saved_login import SavedLogin, Service, issuer_client
+from headgate.cli.services import FIRST_LOOK
 from headgate.cli.sites import SavedSite, normal
-from headgate.cli.token_sources import SavedLogin, issuer_client
-from headgate.cli.wording import harmless, moment
-from headgate.client import Client, Me, RetryPolicy, Site, SiteIssuer
-
-FIRST_LOOK = RetryPolicy(deadline=8.0, attempt=5.0)
-"""A mistyped address should not be retried for a minute."""
+from headgate.cli.ssh.identity import Identities
+from headgate.cli.wording import moment
+from headgate.client import Client, Me, Site, SiteIssuer
 
 
 @click.command()
 @click.argument("url")
 @click.option("--issuer", default="", metavar="URL", help="Where the site trusts several issuers.")
 @click.option("--client-id", default="", metavar="ID", help="Another OAuth client than the site's.")
+@click.option("--device", "--no-browser", "device", is_flag=True, help="Use a browser elsewhere.")
+@click.option("--acr", multiple=True, metavar="VALUE", help="How strong the login must be.")
+@click.option("--max-age", type=click.IntRange(0), metavar="SECONDS", help="How fresh it must be.")
 @click.option("--insecure", is_flag=True, help="Allow plain HTTP to another machine.")
 @invocation(site=False, token=False)
-def login(run: Invocation, *, url: str, issuer: str, client_id: str, insecure: bool) -> None:
-    """Log in at a site with a browser on any device.
+def login(
+    run: Invocation,
+    *,
+    url: str,
+    issuer: str,
+    client_id: str,
+    device: bool,
+    acr: tuple[str, ...],
+    max_age: int | None,
+    insecure: bool,
+) -> None:
+    """Log in at a site: with the browser here, else with one on any device.
 
     URL is the address of the site's gateway. The site is remembered, and used by later commands.
 
-    With --json: two lines, first {"verification_uri", "verification_uri_complete", "user_code",
-    "expires_in"}, and when the login is done {"site", "issuer", "expires_at", "me"}.
+    With --json: two lines, first {"authorization_uri"} where a browser is, else
+    {"verification_uri", "verification_uri_complete", "user_code", "expires_in"}, and when the login
+    is done {"site", "issuer", "expires_at", "me"}.
     """
-    run.run(_login(run, url=normal(url), issuer=issuer, client_id=client_id, insecure=insecure))
+    site = SavedSite(url=normal(url), issuer=issuer, client_id=client_id, insecure=insecure)
+    run.run(_login(run, site, Demand(acr, max_age), device=device))
 
 
-async def _login(run: Invocation, *, url: str, issuer: str, client_id: str, insecure: bool) -> None:
+async def _login(run: Invocation, wish: SavedSite, demand: Demand, *, device: bool) -> None:
     async with run.http() as session:
-        bare = SavedSite(url=url, issuer="", client_id="", insecure=insecure)
-        async with run.gateway(bare, session, policy=FIRST_LOOK) as client:
-            chosen = _choose_issuer(url, await client.site(), issuer)
-        site = SavedSite(
-            url=url,
+        async with run.gateway(wish, session, policy=FIRST_LOOK) as client:
+            described = await client.site()
+        chosen = _choose_issuer(wish.url, described, wish.issuer)
+        site = msgspec.structs.replace(
+            wish.described(described),
             issuer=chosen.issuer,
-            client_id=client_id or chosen.client_id,
+            client_id=wish.client_id or chosen.client_id,
             scopes=tuple(chosen.scopes),
             audiences=tuple(chosen.audiences),
-            insecure=insecure,
         )
         if not site.client_id:
             raise CommandFailure(
-                f"{url} names no client of {site.issuer} for logging in from a terminal.",
+                f"{site.url} names no client of {site.issuer} for logging in from a terminal.",
                 advice="Ask the site for one and give it with --client-id.",
             )
-        oauth = issuer_client(site, session, run.clock)
-        made = await _device_flow(run, oauth)
-        run.logins.save(url, made)
+        made = await log_in(
+            issuer_client(site, session, run.clock),
+            demand,
+            screen=run.screen,
+            environ=run.places.environ,
+            as_json=run.as_json,
+            device=device,
+        )
+        run.logins.save(site.url, made)
         run.sites.remember(site)
-        source = SavedLogin(site, run.logins, session, run.clock)
+        service = Service(audience=site.audience)
+        source = SavedLogin(site, run.logins, session, run.clock, service)
         async with run.gateway(site, session, source) as client:
             await _welcome(run, site, made, client)
 
@@ -84,33 +103,6 @@ def _issuers(site: Site) -> str:
     return "Give one with --issuer: " + ", ".join(i.issuer for i in site.issuers)
 
 
-async def _device_flow(run: Invocation, oauth: IssuerClient) -> Login:
-    code = await oauth.start()
-    _show_code(run, code)
-    if run.as_json or not run.screen.err.is_terminal:
-        return await oauth.finish(code)
-    with run.screen.err.status("Waiting for your approval in the browser"):
-        return await oauth.finish(code)
-
-
-def _show_code(run: Invocation, code: DeviceCode) -> None:
-    if run.as_json:
-        run.screen.json(
-            {
-                "verification_uri": code.verification_uri,
-                "verification_uri_complete": code.verification_uri_complete,
-                "user_code": code.user_code,
-                "expires_in": code.expires_in,
-            }
-        )
-        return
-    page = code.verification_uri_complete or code.verification_uri
-    run.screen.note("Open this page in a browser, on any device:")
-    run.screen.address(page)
-    run.screen.note("and check that it shows the code ", (harmless(code.user_code), "bold"))
-    run.screen.note("")
-
-
 async def _welcome(run: Invocation, site: SavedSite, made: Login, client: Client) -> None:
     me = await client.me()
     if run.as_json:
@@ -120,11 +112,6 @@ async def _welcome(run: Invocation, site: SavedSite, made: Login, client: Client
         return
     run.screen.note(("Logged in", "bold green"), f" at {site.url}.")
     run.screen.me(me, site=site.url, token=_lifetime(run, made))
-    missing = [a for a in site.audiences if a not in _audiences(made.access_token)]
-    if missing and _audiences(made.access_token):
-        run.screen.note(
-            f"The issuer left out the audience {missing[0]}; some services may refuse the token."
-        )
 
 
 def _lifetime(run: Invocation, made: Login) -> str:
@@ -134,21 +121,10 @@ def _lifetime(run: Invocation, made: Login) -> str:
     return f"your login, until {until} (the issuer gave no refresh token)"
 
 
-def _audiences(token: str) -> list[str]:
-    """The audiences of a JWT, unverified: only to warn a person early. Empty if it is opaque."""
-    try:
-        payload = token.split(".")[1]
-        claims: Any = msgspec.json.decode(base64.urlsafe_b64decode(payload + "=="))
-        audience = claims.get("aud")
-    except (IndexError, binascii.Error, msgspec.DecodeError, UnicodeDecodeError, AttributeError):
-        return []
-    return [audience] if isinstance(audience, str) else [str(a) for a in audience or ()]
-
-
 @click.command()
 @invocation(token=False)
 def logout(run: Invocation) -> None:
-    """Forget the login of a site, and end it at the issuer.
+    """Forget the login of a site and its SSH certificate, and end it at the issuer.
 
     With --json: {"site", "was_logged_in", "revoked"}.
     """
@@ -167,6 +143,8 @@ async def _logout(run: Invocation) -> dict[str, Any]:
     saved = run.logins.load(site.url)
     # First here: a login that cannot be revoked shall at least be gone from this machine.
     run.logins.remove(site.url)
+    for identity in Identities(run.places).of(site.url):
+        identity.forget()
     revoked = False
     if saved is not None and site.issuer:
         async with run.http() as session:
@@ -192,8 +170,12 @@ def whoami(run: Invocation) -> None:
     me, site = run.run(_whoami(run))
     if run.as_json:
         run.screen.json(me)
-    else:
-        run.screen.me(me, site=site.url, token=run.token_label)
+        return
+    now = run.clock.now()
+    certificates = [found.sentence(now) for found in Identities(run.places).of(site.url)]
+    run.screen.me(
+        me, site=site.url, token=run.token_label, certificate="; ".join(filter(None, certificates))
+    )
 
 
 async def _whoami(run: Invocation) -> tuple[Me, SavedSite]:

@@ -7,7 +7,8 @@ import click
 from headgate.cli import exits
 from headgate.cli.amounts import Memory, WallTime, variables
 from headgate.cli.follow import Follower
-from headgate.cli.invocation import Invocation, invocation, job_id
+from headgate.cli.invocation import Invocation, invocation
+from headgate.cli.job_ids import job_id
 from headgate.cli.screen import SHORT_ID
 from headgate.client import Attributes, Client, Container, Job, JobSpec, JobState, Resources
 

@@ -12,20 +12,45 @@ from headgate.cli.failures import CommandFailure
 EXPIRY_MARGIN = timedelta(seconds=30)
 
 
-class Login(msgspec.Struct, frozen=True, kw_only=True):
-    """What a device flow or a refresh gave. `expires_at` None: the issuer did not say."""
+class _Token(msgspec.Struct, frozen=True, kw_only=True):
+    """An access token. `expires_at` None: the issuer did not say."""
 
     access_token: str
     expires_at: datetime | None = None
-    refresh_token: str = ""
 
     def __repr__(self) -> str:
-        # A login in a traceback or a log must not be one.
-        return f"Login(expires_at={self.expires_at})"
+        # A token in a traceback or a log must not be one.
+        return f"{type(self).__name__}(expires_at={self.expires_at})"
 
-    def fresh(self, now: datetime) -> bool:
-        """Whether the access token still lives long enough for one more request."""
-        return self.expires_at is None or now + EXPIRY_MARGIN < self.expires_at
+    def fresh(self, now: datetime, margin: timedelta = EXPIRY_MARGIN) -> bool:
+        """Whether it still lives that long; by default, enough for one more request."""
+        return self.expires_at is None or now + margin < self.expires_at
+
+
+class Exchanged(_Token, frozen=True, kw_only=True):
+    """A token of the same login that the issuer gave for one audience more (RFC 8693)."""
+
+    audience: str
+
+    __repr__ = _Token.__repr__
+
+
+class Login(_Token, frozen=True, kw_only=True):
+    """What a login or a refresh gave, and the tokens that were exchanged for it since."""
+
+    refresh_token: str = ""
+    exchanged: tuple[Exchanged, ...] = ()
+
+    __repr__ = _Token.__repr__
+
+    def for_audience(self, audience: str) -> Exchanged | None:
+        """The token that was got for that audience, if there is one."""
+        return next((token for token in self.exchanged if token.audience == audience), None)
+
+    def with_exchanged(self, token: Exchanged) -> "Login":
+        """The login with a token for one audience, in place of an older one."""
+        others = tuple(t for t in self.exchanged if t.audience != token.audience)
+        return msgspec.structs.replace(self, exchanged=(*others, token))
 
 
 class Logins:

@@ -1,4 +1,4 @@
-"""What a command-line client asks of an OpenID Connect issuer: device flow, refresh, revocation."""
+"""A command-line client's requests to an OpenID Connect issuer: discovery, tokens, revocation."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -9,20 +9,18 @@ import aiohttp
 import msgspec
 from authlib.oauth2.rfc6749.parameters import prepare_token_request
 from authlib.oauth2.rfc8414 import AuthorizationServerMetadata
-from authlib.oauth2.rfc8628 import DEVICE_CODE_GRANT_TYPE
 
 from headgate.cli.failures import CommandFailure
-from headgate.cli.logins import Login
+from headgate.cli.logins import Exchanged, Login
 from headgate.clock import Clock
 
 TIMEOUT = aiohttp.ClientTimeout(total=15)
 MAX_ANSWER_BYTES = 256 * 1024
-DEFAULT_INTERVAL_SECONDS = 5.0
-SLOWER_SECONDS = 5.0
-LONGEST_INTERVAL_SECONDS = 60.0
 AWAY = "unreachable"
 """Not an OAuth error: no answer came, or the issuer is out of order (5xx)."""
 DEFAULT_SCOPES = ("openid", "profile", "offline_access")
+EXCHANGE_GRANT = "urn:ietf:params:oauth:grant-type:token-exchange"
+_ACCESS_TOKEN = "urn:ietf:params:oauth:token-type:access_token"  # noqa: S105 - a name of RFC 8693
 
 
 class IssuerFailure(CommandFailure):
@@ -34,24 +32,40 @@ class IssuerFailure(CommandFailure):
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoints:
-    """What an issuer's discovery document says that a device needs."""
+class Demand:
+    """How strong (`acr_values`, best first) and how fresh (`max_age`, seconds) a login must be."""
 
-    token: str
-    device_authorization: str
-    revocation: str
+    acr_values: tuple[str, ...] = ()
+    max_age: int | None = None
+
+    def form(self) -> dict[str, str]:
+        """As parameters of an authorization request (OpenID Connect Core, section 3.1.2.1)."""
+        age = {} if self.max_age is None else {"max_age": str(self.max_age)}
+        return {**({"acr_values": " ".join(self.acr_values)} if self.acr_values else {}), **age}
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceCode:
-    """A started device flow (RFC 8628, section 3.2). `expires_in` and `interval` are seconds."""
+class Endpoints:
+    """What an issuer's discovery document says that a command line needs; empty: not offered.
 
-    device_code: str
-    user_code: str
-    verification_uri: str
-    verification_uri_complete: str
-    expires_in: float
-    interval: float
+    `names_itself`: its redirects carry `iss` (RFC 9207). `exchanges`: RFC 8693 is offered.
+    """
+
+    token: str
+    authorization: str = ""
+    device_authorization: str = ""
+    revocation: str = ""
+    keys: str = ""
+    names_itself: bool = False
+    exchanges: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """What a grant gave: a login, and what the issuer says of the person (empty: nothing)."""
+
+    login: Login
+    id_token: str = ""
 
 
 class IssuerClient:
@@ -68,30 +82,30 @@ class IssuerClient:
         scopes: tuple[str, ...] = (),
         insecure: bool = False,
     ) -> None:
+        self.issuer = issuer
+        self.client_id = client_id
+        self.audience = " ".join(audiences)
+        self.scopes = scopes or DEFAULT_SCOPES
+        self.clock = clock
         self._session = session
-        self._clock = clock
-        self._issuer = issuer
-        self._client_id = client_id
-        self._audience = " ".join(audiences)
-        self._scope = " ".join(scopes or DEFAULT_SCOPES)
         self._insecure = insecure
         self._endpoints: Endpoints | None = None
 
     async def endpoints(self) -> Endpoints:
         """The issuer's endpoints, asked once (RFC 8414; OpenID Connect Discovery 1.0)."""
         if self._endpoints is None:
-            url = self._issuer.rstrip("/") + "/.well-known/openid-configuration"
-            status, document = await self._call("GET", url)
+            url = self.issuer.rstrip("/") + "/.well-known/openid-configuration"
+            status, document = await self.call("GET", url)
             if status != HTTPStatus.OK:
                 raise IssuerFailure(f"The issuer answers {status} at {url}.")
             self._endpoints = self._checked(document)
         return self._endpoints
 
     def _checked(self, document: dict[str, Any]) -> Endpoints:
-        if document.get("issuer") != self._issuer:
+        if document.get("issuer") != self.issuer:
             # Otherwise one issuer could collect tokens that are meant for another (RFC 9207).
             raise IssuerFailure(
-                f"The issuer at {self._issuer} calls itself {document.get('issuer')}."
+                f"The issuer at {self.issuer} calls itself {document.get('issuer')}."
             )
         metadata = AuthorizationServerMetadata(document)
         if not self._insecure:
@@ -99,104 +113,96 @@ class IssuerClient:
                 metadata.validate_issuer()
                 metadata.validate_token_endpoint()
             except ValueError as error:
-                raise IssuerFailure(f"The issuer {self._issuer} is not usable: {error}.") from error
+                raise IssuerFailure(f"The issuer {self.issuer} is not usable: {error}.") from error
         return Endpoints(
             token=str(metadata.get("token_endpoint") or ""),
+            authorization=str(metadata.get("authorization_endpoint") or ""),
             device_authorization=str(metadata.get("device_authorization_endpoint") or ""),
             revocation=str(metadata.get("revocation_endpoint") or ""),
+            keys=str(metadata.get("jwks_uri") or ""),
+            names_itself=metadata.get("authorization_response_iss_parameter_supported") is True,
+            exchanges=EXCHANGE_GRANT in (metadata.get("grant_types_supported") or ()),
         )
 
-    async def start(self) -> DeviceCode:
-        """Begin a device flow: what to show to the person (RFC 8628, section 3.1).
+    async def grant(self, grant_type: str, **fields: str) -> Granted:
+        """One request to the token endpoint (RFC 6749, sections 4.1.3 and 6).
 
         Raises:
-            IssuerFailure: the issuer has no device flow, or refuses this client or its scopes.
+            IssuerFailure: refused, or no bearer token came.
         """
-        endpoints = await self.endpoints()
-        if not endpoints.device_authorization:
-            raise IssuerFailure(
-                f"The issuer {self._issuer} offers no device flow.",
-                advice="Get a token in another way and set HEADGATE_TOKEN.",
-            )
-        form = {"client_id": self._client_id, "scope": self._scope, "audience": self._audience}
-        status, document = await self._call(
-            "POST", endpoints.device_authorization, {k: v for k, v in form.items() if v}
-        )
+        form = {"audience": self.audience, **fields}
+        status, document = await self._token(grant_type, form)
         if status != HTTPStatus.OK:
-            raise self._refusal(status, document)
-        page = document.get("verification_uri") or document.get("verification_url") or ""
-        return DeviceCode(
-            device_code=str(document.get("device_code") or ""),
-            user_code=str(document.get("user_code") or ""),
-            verification_uri=str(page),
-            verification_uri_complete=str(document.get("verification_uri_complete") or ""),
-            expires_in=_number(document.get("expires_in"), 600.0),
-            interval=_number(document.get("interval"), DEFAULT_INTERVAL_SECONDS),
+            raise self.refusal(status, document)
+        token, seconds = self._bearer(document)
+        refresh, identity = document.get("refresh_token"), document.get("id_token")
+        return Granted(
+            Login(
+                access_token=token,
+                expires_at=self.clock.now() + timedelta(seconds=seconds) if seconds else None,
+                refresh_token=refresh if isinstance(refresh, str) else "",
+            ),
+            identity if isinstance(identity, str) else "",
         )
-
-    async def finish(self, code: DeviceCode) -> Login:
-        """Wait until the person has decided (RFC 8628, sections 3.4 and 3.5).
-
-        Raises:
-            IssuerFailure: denied, or the code expired first.
-        """
-        endpoints = await self.endpoints()
-        interval = max(code.interval, 0.1)
-        ends = self._clock.monotonic() + code.expires_in
-        while self._clock.monotonic() < ends:
-            await self._clock.sleep(interval)
-            try:
-                return await self._token(
-                    endpoints.token, DEVICE_CODE_GRANT_TYPE, device_code=code.device_code
-                )
-            except IssuerFailure as failure:
-                if failure.error == "slow_down":
-                    interval += SLOWER_SECONDS
-                elif failure.error == AWAY:
-                    # A connection that times out: reduce the pace (section 3.5).
-                    interval = min(interval * 2, LONGEST_INTERVAL_SECONDS)
-                elif failure.error != "authorization_pending":
-                    raise
-        raise IssuerFailure("The code expired before it was approved.", error="expired_token")
 
     async def refresh(self, refresh_token: str) -> Login:
         """A new access token (RFC 6749, section 6), with the old refresh token if none came."""
-        endpoints = await self.endpoints()
-        login = await self._token(endpoints.token, "refresh_token", refresh_token=refresh_token)
+        login = (await self.grant("refresh_token", refresh_token=refresh_token)).login
         if login.refresh_token:
             return login
         return msgspec.structs.replace(login, refresh_token=refresh_token)
+
+    async def exchange(self, token: str, audience: str) -> Exchanged:
+        """A token of the same person for another audience (RFC 8693, section 2.1).
+
+        Raises:
+            IssuerFailure: the issuer does not do that, for this client, token or audience.
+        """
+        # A refresh token for it would be one more secret to lose, and IAM refuses to give one.
+        scope = " ".join(scope for scope in self.scopes if scope != "offline_access")
+        form = {
+            "subject_token": token,
+            "subject_token_type": _ACCESS_TOKEN,
+            "audience": audience,
+            "scope": scope,
+        }
+        status, document = await self._token(EXCHANGE_GRANT, form)
+        if status != HTTPStatus.OK:
+            raise self.refusal(status, document)
+        made, seconds = self._bearer(document)
+        return Exchanged(
+            audience=audience,
+            access_token=made,
+            expires_at=self.clock.now() + timedelta(seconds=seconds) if seconds else None,
+        )
 
     async def revoke(self, token: str) -> bool:
         """Ask the issuer to end a token (RFC 7009); False if it does not do that."""
         endpoints = await self.endpoints()
         if not endpoints.revocation:
             return False
-        form = {"token": token, "client_id": self._client_id}
-        status, _ = await self._call("POST", endpoints.revocation, form)
+        form = {"token": token, "client_id": self.client_id}
+        status, _ = await self.call("POST", endpoints.revocation, form)
         return status == HTTPStatus.OK
 
-    async def _token(self, url: str, grant_type: str, **fields: str) -> Login:
-        body = prepare_token_request(
-            grant_type, client_id=self._client_id, audience=self._audience, **fields
-        )
-        status, document = await self._call("POST", url, body)
-        if status != HTTPStatus.OK:
-            raise self._refusal(status, document)
+    async def _token(self, grant_type: str, form: dict[str, str]) -> tuple[int, dict[str, Any]]:
+        body = prepare_token_request(grant_type, client_id=self.client_id, **form)
+        return await self.call("POST", (await self.endpoints()).token, body)
+
+    def _bearer(self, document: dict[str, Any]) -> tuple[str, float]:
         token = document.get("access_token")
         if not isinstance(token, str) or str(document.get("token_type", "")).lower() != "bearer":
-            raise IssuerFailure(f"The issuer {self._issuer} answered without a bearer token.")
-        lifetime = _number(document.get("expires_in"), 0.0)
-        refresh = document.get("refresh_token")
-        return Login(
-            access_token=token,
-            expires_at=self._clock.now() + timedelta(seconds=lifetime) if lifetime else None,
-            refresh_token=refresh if isinstance(refresh, str) else "",
-        )
+            raise IssuerFailure(f"The issuer {self.issuer} answered without a bearer token.")
+        return token, number(document.get("expires_in"), 0.0)
 
-    async def _call(
+    async def call(
         self, method: str, url: str, form: dict[str, str] | str | None = None
     ) -> tuple[int, dict[str, Any]]:
+        """One request: the status, and the JSON object that came (empty: none did).
+
+        Raises:
+            IssuerFailure: no answer, or too much of one.
+        """
         headers = {"Accept": "application/json"}
         if isinstance(form, str):
             headers["Content-Type"] = "application/x-www-form-urlencoded"
@@ -207,7 +213,7 @@ class IssuerClient:
                 body = await _bounded(response)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise IssuerFailure(
-                f"The issuer {self._issuer} does not answer ({type(error).__name__}).",
+                f"The issuer {self.issuer} does not answer ({type(error).__name__}).",
                 error=AWAY,
             ) from error
         try:
@@ -216,12 +222,13 @@ class IssuerClient:
             document = None
         return response.status, document if isinstance(document, dict) else {}
 
-    def _refusal(self, status: int, document: dict[str, Any]) -> IssuerFailure:
+    def refusal(self, status: int, document: dict[str, Any]) -> IssuerFailure:
+        """An issuer's error in words."""
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            return IssuerFailure(f"The issuer {self._issuer} answers {status}.", error=AWAY)
+            return IssuerFailure(f"The issuer {self.issuer} answers {status}.", error=AWAY)
         error = str(document.get("error") or "")
         words = str(document.get("error_description") or "")
-        sentence = _SENTENCES.get(error) or f"The issuer {self._issuer} refused ({error or status})"
+        sentence = _SENTENCES.get(error) or f"The issuer {self.issuer} refused ({error or status})"
         return IssuerFailure(f"{sentence}: {words}" if words else f"{sentence}.", error=error)
 
 
@@ -229,10 +236,11 @@ _SENTENCES = {
     "access_denied": "The login was denied at the issuer",
     "expired_token": "The code expired before it was approved",
     "invalid_client": "The issuer does not know this client",
-    "unauthorized_client": "The issuer does not allow this client to log in from a terminal",
+    "unauthorized_client": "The issuer does not allow this client to log in in this way",
     "invalid_scope": "The issuer does not give this client the scopes that the site asks for",
     "invalid_target": "The issuer does not know the audience that the site asks for",
     "invalid_grant": "The issuer does not accept this login any more",
+    "unmet_authentication_requirements": "The issuer has no login as strong as the site asks for",
 }
 
 
@@ -245,10 +253,10 @@ async def _bounded(response: aiohttp.ClientResponse) -> bytes:
     return bytes(body)
 
 
-def _number(value: object, default: float) -> float:
+def number(value: object, default: float) -> float:
     """A number that some issuers send as a string (and, for `expires_in`, as a float)."""
     try:
-        number = float(str(value))
+        found = float(str(value))
     except ValueError:
         return default
-    return number if 0 < number < 10 * 365 * 86400 else default
+    return found if 0 < found < 10 * 365 * 86400 else default

@@ -50,6 +50,28 @@ class Screen:
         """An address on standard error, never broken by a line end, so that it can be clicked."""
         self.err.print(Text(f"  {harmless(url)}", style="bold cyan"), soft_wrap=True)
 
+    def qr(self, url: str) -> None:
+        """An address as a QR code on standard error, on a terminal that can show one whole."""
+        if not self.err.is_terminal or not self.err.encoding.startswith("utf"):
+            return
+        from headgate.cli import qr  # noqa: PLC0415 - its library is slow to load, and rarely needed
+
+        code = qr.lines(url)
+        if len(code[0]) > self.err.width or len(code) > self.err.height:
+            return
+        for line in code:
+            # Dark on light whatever the terminal's colours are: telephones want it so.
+            self.err.print(Text(line, style="#000000 on #ffffff"), soft_wrap=True)
+
+    def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """Rows under headings, nothing cut."""
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for column in columns:
+            table.add_column(column, no_wrap=True)
+        for row in rows:
+            table.add_row(*(harmless(cell) for cell in row))
+        self.out.print(table, soft_wrap=True)
+
     def jobs(self, jobs: Sequence[Job]) -> None:
         """A table of jobs; on a terminal with short ids, which every command takes."""
         if not jobs:
@@ -85,8 +107,8 @@ class Screen:
         """One job with all that is known about it."""
         self.fields(describe.fields(job, self._clock.now()))
 
-    def me(self, me: Me, *, site: str, token: str) -> None:
-        """Who the caller is here, and what about an account."""
+    def me(self, me: Me, *, site: str, token: str, certificate: str = "") -> None:
+        """Who the caller is here, and what about an account and a certificate."""
         self.fields(
             {
                 "subject": me.sub,
@@ -95,6 +117,7 @@ class Screen:
                 "site": site,
                 "token": token,
                 "account": describe.account(me),
+                "certificate": certificate,
             }
         )
         if me.state == "pending":

@@ -6,10 +6,15 @@ import msgspec
 
 from headgate.cli import private_files
 from headgate.cli.failures import CommandFailure
+from headgate.client import LoginNode, Site
 
 
 class SavedSite(msgspec.Struct, frozen=True, kw_only=True):
-    """One gateway and how tokens for it are had; `url` is without a final slash."""
+    """One gateway and how tokens for it are had; `url` is without a final slash.
+
+    `audience` is the gateway's own name in tokens, `token_translator` the address and name of the
+    service that gives SSH certificates; empty: the gateway did not say.
+    """
 
     url: str
     issuer: str
@@ -17,6 +22,18 @@ class SavedSite(msgspec.Struct, frozen=True, kw_only=True):
     scopes: tuple[str, ...] = ()
     audiences: tuple[str, ...] = ()
     insecure: bool = False
+    audience: str = ""
+    token_translator: str = ""
+    login_nodes: tuple[LoginNode, ...] = ()
+
+    def described(self, site: Site) -> "SavedSite":
+        """The same with what its gateway says of it."""
+        return msgspec.structs.replace(
+            self,
+            audience=site.url,
+            token_translator=(site.token_translator or "").rstrip("/"),
+            login_nodes=tuple(site.login_nodes),
+        )
 
 
 class _File(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,6 +66,14 @@ class SavedSites:
         with private_files.lock(self._path):
             others = [s for s in self._read().sites if s.url != site.url]
             self._write(_File(default=site.url, sites=(site, *others)))
+
+    def update(self, site: SavedSite) -> None:
+        """Replace what is remembered of a site, if it is; which one is the default stays."""
+        with private_files.lock(self._path):
+            file = self._read()
+            sites = tuple(site if s.url == site.url else s for s in file.sites)
+            if sites != file.sites:
+                self._write(msgspec.structs.replace(file, sites=sites))
 
     def _read(self) -> _File:
         content = private_files.read(self._path)

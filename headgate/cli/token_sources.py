@@ -1,5 +1,6 @@
 """Which token a command uses, and where it came from, so that a refusal can say so."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
@@ -8,8 +9,9 @@ import aiohttp
 
 from headgate.cli import private_files
 from headgate.cli.failures import CommandFailure, NotLoggedIn
-from headgate.cli.logins import Login, Logins
-from headgate.cli.oauth import IssuerClient, IssuerFailure
+from headgate.cli.logins import Logins
+from headgate.cli.oidc_agent import ACCOUNT_VARIABLE, SOCKET_VARIABLE, OidcAgent
+from headgate.cli.saved_login import SavedLogin, Service
 from headgate.cli.sites import SavedSite
 from headgate.clock import Clock
 
@@ -25,6 +27,7 @@ OTHER_VARIABLES = (
 )
 """What other tools of the field export: oidc-agent, oinit, WLCG bearer token discovery."""
 OTHER_FILE_VARIABLE = "BEARER_TOKEN_FILE"
+TEMPORARY = Path("/tmp")  # noqa: S108 - where WLCG's discovery looks; only a private file is read
 
 
 class TokenSource(Protocol):
@@ -70,74 +73,28 @@ class TokenFile:
         return token
 
 
-class SavedLogin:
-    """The login of a site on this machine; renewed when it is about to end, or was refused."""
-
-    def __init__(
-        self, site: SavedSite, logins: Logins, session: aiohttp.ClientSession, clock: Clock
-    ) -> None:
-        self.label = "your login"
-        self.advice = f"Run: headgate login {site.url}"
-        self._site = site
-        self._logins = logins
-        self._session = session
-        self._clock = clock
-        self._handed = ""
+class DiscoveredFile(TokenFile):
+    """The file that WLCG tools leave for each other; anybody could put one there in our name."""
 
     async def __call__(self) -> str:
-        """A token that lives, and is another one than the last time it was asked for.
-
-        Raises:
-            NotLoggedIn: there is no login, or it can be renewed no more.
-        """
-        # Two commands at once must not spend one refresh token twice: issuers may rotate it.
-        with private_files.lock(self._logins.path(self._site.url)):
-            login = self._logins.load(self._site.url)
-            if login is None:
-                raise NotLoggedIn(f"You are not logged in at {self._site.url}.", advice=self.advice)
-            if login.access_token == self._handed or not login.fresh(self._clock.now()):
-                login = await self._renewed(login)
-                self._logins.save(self._site.url, login)
-        self._handed = login.access_token
-        return login.access_token
-
-    async def _renewed(self, login: Login) -> Login:
-        over = f"Your login at {self._site.url} has ended."
-        if not login.refresh_token:
-            raise NotLoggedIn(over, advice=self.advice)
-        try:
-            return await issuer_client(self._site, self._session, self._clock).refresh(
-                login.refresh_token
-            )
-        except IssuerFailure as failure:
-            if failure.error == "invalid_grant":
-                raise NotLoggedIn(over, advice=self.advice) from failure
-            raise
-
-
-def issuer_client(site: SavedSite, session: aiohttp.ClientSession, clock: Clock) -> IssuerClient:
-    """A client of the site's issuer."""
-    return IssuerClient(
-        session=session,
-        clock=clock,
-        issuer=site.issuer,
-        client_id=site.client_id,
-        audiences=site.audiences,
-        scopes=site.scopes,
-        insecure=site.insecure,
-    )
+        """The file's present content; raises PrivateFileError if others may have written it."""
+        content = private_files.read(self._path)
+        if not content or not content.strip().isascii():
+            raise CommandFailure(f"{self._path} holds no token.")
+        return content.decode("ascii").strip()
 
 
 def choose(
     *,
     site: SavedSite,
+    service: Service,
     token_file: Path | None,
     environ: Mapping[str, str],
     logins: Logins,
     session: aiohttp.ClientSession,
     clock: Clock,
 ) -> TokenSource:
-    """The first of: --token-file, $HEADGATE_TOKEN, the saved login, what other tools export.
+    """The first of: --token-file, $HEADGATE_TOKEN, the saved login, what other tools offer.
 
     Raises:
         NotLoggedIn: none of them is there.
@@ -147,12 +104,36 @@ def choose(
     if token := environ.get(OWN_VARIABLE, "").strip():
         return GivenToken(OWN_VARIABLE, token)
     if logins.load(site.url) is not None:
-        return SavedLogin(site, logins, session, clock)
+        return SavedLogin(site, logins, session, clock, service)
+    found = _of_other_tools(site, service, environ)
+    if found is None:
+        raise NotLoggedIn(
+            f"You are not logged in at {site.url}.", advice=f"Run: headgate login {site.url}"
+        )
+    return found
+
+
+def _of_other_tools(
+    site: SavedSite, service: Service, environ: Mapping[str, str]
+) -> TokenSource | None:
     for variable in OTHER_VARIABLES:
         if token := environ.get(variable, "").strip():
             return GivenToken(variable, token)
     if path := environ.get(OTHER_FILE_VARIABLE, "").strip():
         return TokenFile(Path(path))
-    raise NotLoggedIn(
-        f"You are not logged in at {site.url}.", advice=f"Run: headgate login {site.url}"
-    )
+    account, socket = environ.get(ACCOUNT_VARIABLE, ""), environ.get(SOCKET_VARIABLE, "")
+    if socket and (account or site.issuer):
+        return OidcAgent(socket, account=account, issuer=site.issuer, audience=service.audience)
+    # WLCG Bearer Token Discovery, version 1.0: the last two places.
+    name = f"bt_u{os.geteuid()}"
+    directory = Path(environ.get("XDG_RUNTIME_DIR") or "/nonexistent")
+    for path_found in (directory / name, TEMPORARY / name):
+        if path_found.is_file():
+            return DiscoveredFile(path_found)
+    return None
+
+
+def asks_agent(environ: Mapping[str, str]) -> bool:
+    """Whether, without a login, oidc-agent will be asked: it wants to know issuer and audience."""
+    first = (OWN_VARIABLE, *OTHER_VARIABLES, OTHER_FILE_VARIABLE)
+    return bool(environ.get(SOCKET_VARIABLE)) and not any(environ.get(name) for name in first)

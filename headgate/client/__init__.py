@@ -1,4 +1,4 @@
-"""The public Python client of a headgate gateway; asynchronous, on aiohttp and msgspec alone."""
+"""The public Python client of a headgate site; asynchronous, on aiohttp and msgspec alone."""
 
 from headgate.client.client import Client
 from headgate.client.errors import (
@@ -13,6 +13,7 @@ from headgate.client.errors import (
     ProblemError,
     RequestProblemError,
     ServerProblemError,
+    StepUpError,
     TooLargeError,
     TooManyRequestsError,
     UnavailableError,
@@ -23,30 +24,37 @@ from headgate.client.errors import (
 )
 from headgate.client.retry import Retrying, RetryPolicy
 from headgate.client.tokens import TokenCallback
+from headgate.client.translator import TokenTranslator
 from headgate.client.values import (
     Attributes,
+    Certificate,
     Cluster,
     Container,
+    DelegatedCertificate,
+    Delegation,
     Effective,
     Failure,
     Job,
     JobSpec,
     JobState,
+    LoginNode,
     Me,
     Queue,
     Resources,
     Site,
     SiteIssuer,
-    SshAddress,
 )
 
 __all__ = [
     "Attributes",
     "AuthenticationError",
+    "Certificate",
     "Client",
     "Cluster",
     "ConflictError",
     "Container",
+    "DelegatedCertificate",
+    "Delegation",
     "Effective",
     "Failure",
     "Fault",
@@ -56,6 +64,7 @@ __all__ = [
     "Job",
     "JobSpec",
     "JobState",
+    "LoginNode",
     "Me",
     "NotFoundError",
     "ProblemDetails",
@@ -68,8 +77,9 @@ __all__ = [
     "ServerProblemError",
     "Site",
     "SiteIssuer",
-    "SshAddress",
+    "StepUpError",
     "TokenCallback",
+    "TokenTranslator",
     "TooLargeError",
     "TooManyRequestsError",
     "UnavailableError",

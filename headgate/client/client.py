@@ -1,30 +1,21 @@
 """The client: one object per gateway, one coroutine per verb of its interface."""
 
-import contextlib
 import re
 import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
-from types import TracebackType
-from typing import Self, TypeVar
+from collections.abc import AsyncIterator, Sequence
 
-import aiohttp
 import msgspec
-from yarl import URL
 
-from headgate import __version__
 from headgate.client.errors import (
     HeadgateError,
     NotFoundError,
     UnexpectedAnswerError,
     WaitTimeoutError,
 )
-from headgate.client.retry import Retrying, RetryPolicy, retry_after
-from headgate.client.tokens import TokenCallback, TokenHolder
-from headgate.client.transport import Answer, Request, Transport, is_private
+from headgate.client.retry import retry_after
+from headgate.client.service import ServiceClient, decode
+from headgate.client.transport import Request
 from headgate.client.values import Cluster, Job, JobSpec, JobState, Me, Site
-from headgate.clock import Clock, SystemClock
-
-T = TypeVar("T")
 
 OUTPUT_PAGE_BYTES = 1024 * 1024
 OUTPUT_LIMIT_BYTES = 64 * 1024 * 1024
@@ -49,7 +40,7 @@ class _Clusters(msgspec.Struct, frozen=True):
     clusters: Sequence[Cluster]
 
 
-class Client:
+class Client(ServiceClient):
     """A headgate gateway, as the holder of one token sees it.
 
     Use it as an asynchronous context manager:
@@ -69,83 +60,17 @@ class Client:
         UnexpectedAnswerError: the answer is not one of this interface.
     """
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        token: str | TokenCallback | None = None,
-        policy: RetryPolicy | None = None,
-        insecure: bool = False,
-        on_retry: Callable[[Retrying], None] | None = None,
-        session: aiohttp.ClientSession | None = None,
-        clock: Clock | None = None,
-    ) -> None:
-        """Name a gateway; nothing is sent yet.
-
-        Args:
-            url: the gateway's address, without `/v1`.
-            token: an access token, or a function that gives one (see `TokenCallback`).
-            policy: deadlines and pauses; None is 60 s in all.
-            insecure: allow a token to travel over plain HTTP to another machine.
-            on_retry: told before each repetition.
-            session: an aiohttp session to use; it stays the caller's to close.
-            clock: the source of time.
-
-        Raises:
-            ValueError: the address is no HTTP URL, or plain HTTP without `insecure`.
-        """
-        self._base = _base_url(url)
-        if token is not None and not insecure and not is_private(self._base):
-            raise ValueError(
-                f"{url} is not HTTPS: anybody on the way could read the token. "
-                "Use https, or insecure=True if you know the network."
-            )
-        self._tokens = TokenHolder(token)
-        self._policy = policy or RetryPolicy()
-        self._on_retry = on_retry or (lambda _: None)
-        self._clock: Clock = clock or SystemClock()
-        self._given_session = session
-        self._transport: Transport | None = None
-        self._stack = contextlib.AsyncExitStack()
-
-    async def __aenter__(self) -> Self:
-        """Open the connection pool, unless a session was given."""
-        session = self._given_session
-        if session is None:
-            session = await self._stack.enter_async_context(
-                aiohttp.ClientSession(headers={"User-Agent": f"headgate/{__version__}"})
-            )
-        self._transport = Transport(
-            self._base,
-            session=session,
-            tokens=self._tokens,
-            policy=self._policy,
-            clock=self._clock,
-            on_retry=self._on_retry,
-        )
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Close what was opened."""
-        self._transport = None
-        await self._stack.aclose()
-
     async def site(self) -> Site:
         """What the gateway tells anybody about its site; needs no token."""
-        return _decode(await self._send(Request("GET", "/v1", anonymous=True)), Site)
+        return decode(await self._send(Request("GET", "/v1", anonymous=True)), Site)
 
     async def me(self) -> Me:
         """Who the gateway takes the caller for, and the account, if there is one."""
-        return _decode(await self._send(Request("GET", "/v1/me")), Me)
+        return decode(await self._send(Request("GET", "/v1/me")), Me)
 
     async def clusters(self) -> Sequence[Cluster]:
         """The clusters behind the gateway, and their queues."""
-        return _decode(await self._send(Request("GET", "/v1/clusters")), _Clusters).clusters
+        return decode(await self._send(Request("GET", "/v1/clusters")), _Clusters).clusters
 
     async def submit(self, spec: JobSpec, *, idempotency_key: str | None = None) -> Job:
         """Hand in a job; it comes back in state `new`, and is then the gateway's to run.
@@ -167,11 +92,11 @@ class Client:
                 "Idempotency-Key": idempotency_key or str(uuid.uuid4()),
             },
         )
-        return _decode(await self._send(request), Job)
+        return decode(await self._send(request), Job)
 
     async def job(self, job_id: str) -> Job:
         """One job of the caller's. Raises `NotFoundError` for anybody else's."""
-        return _decode(await self._send(Request("GET", _job_path(job_id))), Job)
+        return decode(await self._send(Request("GET", _job_path(job_id))), Job)
 
     async def jobs(
         self, *, state: JobState | None = None, page_size: int = 100
@@ -181,7 +106,7 @@ class Client:
         cursor: str | None = None
         while True:
             page_query = query if cursor is None else {**query, "cursor": cursor}
-            page = _decode(await self._send(Request("GET", "/v1/jobs", query=page_query)), _Jobs)
+            page = decode(await self._send(Request("GET", "/v1/jobs", query=page_query)), _Jobs)
             for job in page.jobs:
                 yield job
             if not page.next:
@@ -195,7 +120,7 @@ class Client:
 
         Cancelling a job that has ended changes nothing.
         """
-        return _decode(await self._send(Request("DELETE", _job_path(job_id))), Job)
+        return decode(await self._send(Request("DELETE", _job_path(job_id))), Job)
 
     async def stdout(self, job_id: str, *, limit: int = OUTPUT_LIMIT_BYTES) -> bytes:
         """What the job has printed so far; empty before its first output.
@@ -261,7 +186,7 @@ class Client:
                 Request("GET", _job_path(job_id), headers={"If-None-Match": etag} if etag else {}),
                 deadline=OUTAGE_SECONDS if left is None else min(max(left, 1.0), OUTAGE_SECONDS),
             )
-            job = _decode(answer, Job) if answer.body else last
+            job = decode(answer, Job) if answer.body else last
             if job is not None and job != last:
                 yield job
                 if job.state.final:
@@ -290,18 +215,6 @@ class Client:
             raise UnexpectedAnswerError(f"The gateway said nothing about the job {job_id}.")
         return ended
 
-    async def _send(self, request: Request, *, deadline: float | None = None) -> Answer:
-        if self._transport is None:
-            raise RuntimeError("The client is not open: use it with `async with`.")
-        return await self._transport.send(request, deadline=deadline)
-
-
-def _base_url(url: str) -> URL:
-    base = URL(url)
-    if base.scheme not in {"http", "https"} or not base.host or base.user or base.query_string:
-        raise ValueError(f"{url!r} is not the address of a gateway; it looks like https://host.")
-    return base
-
 
 async def _whole(chunks: AsyncIterator[bytes], limit: int) -> bytes:
     output = bytearray()
@@ -316,12 +229,3 @@ def _job_path(job_id: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", job_id):
         raise ValueError(f"{job_id!r} is not a job id.")
     return f"/v1/jobs/{job_id}"
-
-
-def _decode(answer: Answer, kind: type[T]) -> T:
-    try:
-        return msgspec.json.decode(answer.body, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise UnexpectedAnswerError(
-            f"The answer is not one of a headgate gateway ({error}); is the address right?"
-        ) from error

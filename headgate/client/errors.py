@@ -154,6 +154,25 @@ class AuthenticationError(RequestProblemError):
     status = 401
 
 
+class StepUpError(AuthenticationError):
+    """401: the token is good, but the login behind it is too weak or too old (RFC 9470).
+
+    `acr_values`: one of these would do, best first; empty: any. `max_age`: seconds that may have
+    passed since the person signed in; None: any.
+    """
+
+    def __init__(
+        self,
+        problem: ProblemDetails,
+        *,
+        acr_values: Sequence[str] = (),
+        max_age: int | None = None,
+    ) -> None:
+        super().__init__(problem)
+        self.acr_values = tuple(acr_values)
+        self.max_age = max_age
+
+
 class ForbiddenError(RequestProblemError):
     """403: the caller is known and may not do this (`account_unknown`, `account_blocked`, …)."""
 

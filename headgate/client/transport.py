@@ -1,7 +1,7 @@
 """One HTTP request made to succeed if it can: token, retries, one deadline, bounded answers."""
 
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from ipaddress import ip_address
@@ -10,9 +10,11 @@ import aiohttp
 import msgspec
 from yarl import URL
 
+from headgate.client.challenge import step_up
 from headgate.client.errors import (
     HeadgateError,
     ProblemDetails,
+    StepUpError,
     UnexpectedAnswerError,
     UnreachableError,
     problem_error,
@@ -23,6 +25,9 @@ from headgate.clock import Clock
 
 MAX_ANSWER_BYTES = 32 * 1024 * 1024
 CONNECT_SECONDS = 10.0
+
+StepUp = Callable[[StepUpError], Awaitable[bool]]
+"""Called when a service wants a stronger login; true: there is one now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +77,7 @@ class Transport:
         policy: RetryPolicy,
         clock: Clock,
         on_retry: Callable[[Retrying], None],
+        on_step_up: StepUp | None = None,
     ) -> None:
         self._base = base
         self._session = session
@@ -79,6 +85,7 @@ class Transport:
         self._policy = policy
         self._clock = clock
         self._on_retry = on_retry
+        self._on_step_up = on_step_up
 
     async def send(self, request: Request, *, deadline: float | None = None) -> Answer:
         """The answer to a request, within `deadline` seconds (None: the policy's).
@@ -104,17 +111,27 @@ class Transport:
     async def _attempt(self, request: Request, left: float) -> Answer:
         token = "" if request.anonymous else await self._tokens.current()
         answer = await self._once(request, token, left)
-        if answer.status == HTTPStatus.UNAUTHORIZED and token and await self._tokens.renew(token):
+        if answer.status == HTTPStatus.UNAUTHORIZED and token and await self._better(answer, token):
             answer = await self._once(request, await self._tokens.current(), left)
         if answer.status < HTTPStatus.BAD_REQUEST:
             self._no_redirect(answer)
             return answer
+        if stronger := _step_up(answer):
+            raise stronger
         problem = _problem(answer)
         wish = retry_after(answer.headers, self._clock.now())
         failure = problem_error(problem, wish)
         if problem.retryable or ProblemDetails.without_document(answer.status).retryable:
             raise _TryAgain(failure, wish)
         raise failure
+
+    async def _better(self, answer: Answer, refused: str) -> bool:
+        """Whether there is another token to try once, after this refusal."""
+        stronger = _step_up(answer)
+        # Another token of the same login would be no stronger.
+        if stronger and not (self._on_step_up and await self._on_step_up(stronger)):
+            return False
+        return await self._tokens.renew(refused)
 
     async def _once(self, request: Request, token: str, left: float) -> Answer:
         headers = dict(request.headers)
@@ -160,6 +177,12 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
         if len(body) > MAX_ANSWER_BYTES:
             raise UnexpectedAnswerError(f"An answer of more than {MAX_ANSWER_BYTES} bytes came.")
     return bytes(body)
+
+
+def _step_up(answer: Answer) -> StepUpError | None:
+    if answer.status != HTTPStatus.UNAUTHORIZED or (wanted := step_up(answer.headers)) is None:
+        return None
+    return StepUpError(_problem(answer), acr_values=wanted[0], max_age=wanted[1])
 
 
 def _problem(answer: Answer) -> ProblemDetails:

@@ -212,15 +212,20 @@ class SiteIssuer(_Read, frozen=True):
     audiences: Sequence[str] = ()
 
 
-class SshAddress(_Read, frozen=True):
-    """Where the site's login node listens."""
+class LoginNode(_Read, frozen=True):
+    """A login node of the site: an SSH address, and the user base whose accounts it has."""
 
     host: str
     port: int = 22
+    realm: str = ""
 
 
 class Site(_Read, frozen=True):
-    """What a gateway says about its site to anybody, token or not (`GET /v1`)."""
+    """What a gateway says about its site to anybody, token or not (`GET /v1`).
+
+    `url` is the gateway's own name, and the audience of tokens for it; so is `token_translator`
+    for the service that gives SSH certificates.
+    """
 
     version: str
     name: str = ""
@@ -228,5 +233,43 @@ class Site(_Read, frozen=True):
     issuers: Sequence[SiteIssuer] = ()
     clusters: Sequence[str] = ()
     token_translator: str | None = None
-    ssh: SshAddress | None = None
+    login_nodes: Sequence[LoginNode] = ()
     limits: Mapping[str, Any] | None = None
+
+
+class Certificate(_Read, frozen=True):
+    """An SSH user certificate (one line of OpenSSH's format) and what it says; times are UTC."""
+
+    certificate: str
+    serial: int
+    account: str
+    realm: str
+    valid_after: datetime
+    valid_before: datetime
+    key_id: str = ""
+    principals: Sequence[str] = ()
+
+
+class DelegatedCertificate(_Read, frozen=True):
+    """A certificate that lives for one delegation; `verb` is what it may do with the job."""
+
+    serial: int
+    verb: str
+    valid_before: datetime
+    revoked: bool = False
+
+
+class Delegation(_Read, frozen=True):
+    """What a service may do for the person without a token: one job, as it was when sealed.
+
+    `row` is the job's id at the service; `state` is `active` or `ended`.
+    """
+
+    row: str
+    service: str
+    sealed_at: datetime
+    expires_at: datetime
+    state: str
+    realm: str = ""
+    client_id: str = ""
+    certificates: Sequence[DelegatedCertificate] = ()

@@ -11,7 +11,7 @@ from headgate.clock import Clock, SystemClock
 from headgate.service import listening
 from headgate.web import add_health
 from headgate.web import create_app as bare_app
-from testbed.issuer import control, oauth, page, scim
+from testbed.issuer import authorize, control, oauth, page, scim
 from testbed.issuer.core import Issuer, create_issuer
 from testbed.issuer.settings import IssuerSettings
 
@@ -20,6 +20,7 @@ def create_app(issuer: Issuer) -> web.Application:
     """All routes of the issuer; `issuer.url` must be set before the first request."""
     app = bare_app()
     app.middlewares.append(_faults(issuer))
+    authorize.add_routes(app, issuer)
     oauth.add_routes(app, issuer)
     page.add_routes(app, issuer)
     scim.add_routes(app, issuer)

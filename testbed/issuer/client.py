@@ -31,8 +31,14 @@ class IssuerControl:
         client: str = "testbed",
         scopes: Iterable[str] = ("openid", "profile", "email"),
         actor: str = "",
+        acr: str = "",
+        auth_time: int = 0,
+        claims: Mapping[str, Any] | None = None,
     ) -> str:
-        """An access token of that user; `lifetime` in seconds, 0: the issuer's default."""
+        """An access token of that user; `lifetime` in seconds, 0: the issuer's default.
+
+        `auth_time` is epoch seconds; `claims` are put over all others.
+        """
         body = {
             "user": user,
             "audience": list(audience),
@@ -41,6 +47,9 @@ class IssuerControl:
             "client": client,
             "scopes": list(scopes),
             "actor": actor,
+            "acr": acr,
+            "auth_time": auth_time,
+            "claims": dict(claims or {}),
         }
         return str((await self._call("POST", "token", body))["access_token"])
 

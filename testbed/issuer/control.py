@@ -2,6 +2,7 @@
 
 import hmac
 from datetime import datetime
+from typing import Any
 
 import msgspec
 from aiohttp import web
@@ -10,11 +11,14 @@ from headgate.problems import NotFound, Problem, Unauthenticated
 from headgate.web import json_body, json_response
 from testbed.issuer.core import Fault, Issuer
 from testbed.issuer.directory import SshKey, UnknownUserError, User
-from testbed.issuer.oauth import bearer
+from testbed.issuer.forms import bearer
 
 
 class TokenRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A token for a user; `lifetime` in seconds (0: the default, negative: expired already)."""
+    """A token for a user; `lifetime` in seconds (0: the default, negative: expired already).
+
+    `auth_time` is epoch seconds; `claims` are put over all others.
+    """
 
     user: str
     audience: tuple[str, ...] = ()
@@ -23,6 +27,9 @@ class TokenRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lifetime: int = 0
     groups: tuple[str, ...] | None = None
     actor: str = ""
+    acr: str = ""
+    auth_time: int = 0
+    claims: dict[str, Any] = {}
 
 
 class UserChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -84,6 +91,9 @@ class _Control:
                 lifetime=asked.lifetime,
                 groups=asked.groups,
                 actor=asked.actor,
+                acr=asked.acr,
+                auth_time=asked.auth_time,
+                claims=asked.claims,
             )
         except UnknownUserError as error:
             raise _unknown(asked.user) from error

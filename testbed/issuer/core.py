@@ -1,16 +1,19 @@
 """The issuer itself: directory, keys, tokens, codes and planned faults, without HTTP."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from aiohttp import web
 
 from headgate.clock import Clock
+from testbed.issuer.codes import AuthorizationCodes
 from testbed.issuer.device import DeviceCodes
 from testbed.issuer.directory import Directory
 from testbed.issuer.settings import IssuerSettings
+from testbed.issuer.sign_in import Session
 from testbed.issuer.tokens import Grant, Issued, Keys, Tokens
 
 
@@ -39,10 +42,12 @@ class Issuer:
     directory: Directory
     tokens: Tokens
     devices: DeviceCodes
+    codes: AuthorizationCodes
     clock: Clock
     control_secret: str
     url: str = ""
     refresh: dict[str, Grant] = field(default_factory=dict)
+    sessions: dict[str, Session] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)
 
     def mint(
@@ -55,12 +60,16 @@ class Issuer:
         lifetime: int = 0,
         groups: tuple[str, ...] | None = None,
         actor: str = "",
+        acr: str = "",
+        auth_time: int = 0,
+        claims: Mapping[str, Any] | None = None,
     ) -> Issued:
         """An access token of a user without any flow; raises UnknownUserError.
 
         `lifetime` in seconds, 0: the configured one; a negative one makes an expired token.
+        `auth_time` is epoch seconds; `claims` are put over all others.
         """
-        grant = Grant(client_id, username, scopes, audience)
+        grant = Grant(client_id, username, scopes, audience, acr, auth_time)
         return self.tokens.mint(
             grant,
             self.directory.user(username),
@@ -68,6 +77,7 @@ class Issuer:
             lifetime=lifetime or self.settings.access_token_seconds,
             groups=groups,
             actor=actor,
+            claims=claims,
         )
 
     async def misbehave(self, request: web.Request) -> web.Response | None:
@@ -115,6 +125,7 @@ def create_issuer(
             lifetime=settings.device_code_seconds,
             interval=settings.device_interval_seconds,
         ),
+        codes=AuthorizationCodes(clock=clock, lifetime=settings.code_seconds),
         clock=clock,
         control_secret=control_secret,
     )

@@ -30,8 +30,11 @@ class DeviceCode:
     audience: tuple[str, ...]
     expires: float
     interval: int
+    acr_values: tuple[str, ...] = ()
     state: DeviceState = DeviceState.PENDING
     username: str = ""
+    acr: str = ""
+    auth_time: int = 0
     polled: float | None = None
 
 
@@ -45,7 +48,11 @@ class DeviceCodes:
         self._codes: dict[str, DeviceCode] = {}
 
     def start(
-        self, client_id: str, scopes: tuple[str, ...], audience: tuple[str, ...]
+        self,
+        client_id: str,
+        scopes: tuple[str, ...],
+        audience: tuple[str, ...],
+        acr_values: tuple[str, ...] = (),
     ) -> DeviceCode:
         """A new pair of codes."""
         letters = "".join(secrets.choice(_LETTERS) for _ in range(8))
@@ -57,6 +64,7 @@ class DeviceCodes:
             audience=audience,
             expires=self._clock.monotonic() + self._lifetime,
             interval=self._interval,
+            acr_values=acr_values,
         )
         self._codes[code.device_code] = code
         return code

@@ -47,12 +47,18 @@ class User(Section, frozen=True):
 
 
 class Client(Section, frozen=True):
-    """A registered client (RFC 7591's terms); without a secret it is a public one."""
+    """A registered client (RFC 7591's terms); without a secret it is a public one.
+
+    A redirect URI of a loopback address is good with any port (RFC 8252, section 7.3). Unless
+    `reuse_refresh_tokens` (IAM's name and default), each use of one gives another and ends it.
+    """
 
     client_id: str
     secret: str = ""
     grants: tuple[str, ...] = ("urn:ietf:params:oauth:grant-type:device_code", "refresh_token")
     scopes: tuple[str, ...] = ("openid", "profile", "email", "offline_access")
+    redirect_uris: tuple[str, ...] = ()
+    reuse_refresh_tokens: bool = True
 
 
 class UnknownUserError(KeyError):

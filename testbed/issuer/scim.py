@@ -8,7 +8,7 @@ from aiohttp import web
 from headgate.clock import rfc3339
 from testbed.issuer.core import Issuer
 from testbed.issuer.directory import UnknownUserError, User, group_id
-from testbed.issuer.oauth import bearer
+from testbed.issuer.forms import bearer
 
 INDIGO_USER = "urn:indigo-dc:scim:schemas:IndigoUser"
 INDIGO_GROUP = "urn:indigo-dc:scim:schemas:IndigoGroup"

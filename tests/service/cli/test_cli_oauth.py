@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 import aiohttp
 import pytest
 
+from headgate.cli import device_flow
 from headgate.cli.oauth import IssuerClient, IssuerFailure
 from testbed.issuer.core import Fault, Issuer
 from testbed.issuer.device import DeviceState
@@ -36,7 +37,7 @@ async def test_polling_keeps_the_issuers_pace(
     oauth: IssuerClient, hurried_issuer: Issuer, clock: HurriedClock
 ):
     """`slow_down` adds five seconds to the interval, for good (RFC 8628, section 3.5)."""
-    code = await oauth.start()
+    code = await device_flow.start(oauth)
     # The issuer believes that it was asked a moment ago: the first question comes too soon.
     known = hurried_issuer.devices.by_user_code(code.user_code)
     assert known is not None
@@ -46,7 +47,7 @@ async def test_polling_keeps_the_issuers_pace(
         decide(hurried_issuer, code.user_code, DeviceState.APPROVED)
 
     hurried_issuer.faults.append(Fault("/token", status=0, after=2, action=approve_late))
-    login = await oauth.finish(code)
+    login = await device_flow.finish(oauth, code)
     assert clock.slept == [1.0, 6.0, 6.0]
     assert login.refresh_token
     assert login.expires_at is not None
@@ -56,7 +57,7 @@ async def test_an_outage_slows_polling_down(
     oauth: IssuerClient, hurried_issuer: Issuer, clock: HurriedClock
 ):
     """A cut connection and a 503 double the interval and end nothing."""
-    code = await oauth.start()
+    code = await device_flow.start(oauth)
 
     def approve() -> None:
         decide(hurried_issuer, code.user_code, DeviceState.APPROVED)
@@ -66,24 +67,24 @@ async def test_an_outage_slows_polling_down(
         Fault("/token", status=503),
         Fault("/token", status=0, action=approve),
     ]
-    await oauth.finish(code)
+    await device_flow.finish(oauth, code)
     assert clock.slept == [1.0, 2.0, 4.0]
 
 
 async def test_denial_ends_the_flow(oauth: IssuerClient, hurried_issuer: Issuer):
     """A person's no is final."""
-    code = await oauth.start()
+    code = await device_flow.start(oauth)
     decide(hurried_issuer, code.user_code, DeviceState.DENIED)
     with pytest.raises(IssuerFailure, match="denied") as caught:
-        await oauth.finish(code)
+        await device_flow.finish(oauth, code)
     assert caught.value.error == "access_denied"
 
 
 async def test_a_code_that_nobody_approves_expires(oauth: IssuerClient, clock: HurriedClock):
     """The flow ends with the code's lifetime."""
-    code = await oauth.start()
+    code = await device_flow.start(oauth)
     with pytest.raises(IssuerFailure, match="expired"):
-        await oauth.finish(code)
+        await device_flow.finish(oauth, code)
     assert clock.monotonic() <= code.expires_in + 10
 
 
@@ -98,7 +99,7 @@ async def test_an_unknown_client_is_a_sentence(hurried_issuer: Issuer, clock: Hu
             audiences=(),
         )
         with pytest.raises(IssuerFailure, match="does not know this client"):
-            await oauth.start()
+            await device_flow.start(oauth)
 
 
 async def test_an_issuer_under_another_name_is_refused(hurried_issuer: Issuer, clock: HurriedClock):
@@ -112,4 +113,4 @@ async def test_an_issuer_under_another_name_is_refused(hurried_issuer: Issuer, c
             audiences=(),
         )
         with pytest.raises(IssuerFailure, match="calls itself"):
-            await oauth.start()
+            await device_flow.start(oauth)

@@ -174,8 +174,7 @@ async def test_wait_gives_up_after_its_timeout(
 async def test_public_and_personal_descriptions(client: Client):
     """Site, identity and clusters read as values."""
     site = await client.site()
-    assert site.ssh is not None
-    assert site.ssh.host == "login.example.org"
+    assert [node.host for node in site.login_nodes] == ["login.example.org"]
     assert (await client.me()).account == "alice"
     (cluster,) = await client.clusters()
     assert cluster.queues[0].max_duration == 3600

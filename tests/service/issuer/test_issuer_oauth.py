@@ -7,7 +7,7 @@ from headgate.clock import HeldClock
 from headgate.oidc import IssuerSettings, TokenVerifier
 from headgate.problems import Unauthenticated
 from testbed.issuer.core import Issuer
-from testbed.issuer.oauth import DEVICE_GRANT
+from testbed.issuer.token_endpoint import DEVICE_GRANT
 
 IMPORTER = {"Authorization": aiohttp.encode_basic_auth("importer", "s3")}
 

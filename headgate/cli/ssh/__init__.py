@@ -1,0 +1,1 @@
+"""Logging in with SSH: certificates got and renewed, keys kept, a stock ssh told about them."""

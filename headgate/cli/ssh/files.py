@@ -1,0 +1,65 @@
+"""The files of one SSH identity, and whether a stock ssh can use them as they are.
+
+Standard library alone and little of it: every `ssh` of the person waits for `ready`.
+"""
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+
+from headgate.cli.ssh.agent import Agent, AgentError
+from headgate.cli.ssh.wire import Certificate, WireError, blob
+
+KEY = "id_ed25519"
+PUBLIC = KEY + ".pub"
+CERTIFICATE = KEY + "-cert.pub"
+KNOWN_HOSTS = "known_hosts"
+ABOUT = "identity.json"
+QUICK = ("ssh-renew", "--quiet")
+_MAX_BYTES = 64 * 1024
+
+
+def nothing_to_do(arguments: Sequence[str], environ: Mapping[str, str]) -> bool:
+    """Whether this is the command line of `Match exec`, and the certificate is good as it is."""
+    quick = tuple(arguments[:2]) == QUICK and len(arguments) == len(QUICK) + 1
+    return quick and ready(arguments[2], environ, time.time())
+
+
+def ready(directory: str, environ: Mapping[str, str], now: float) -> bool:
+    """Whether the certificate there will last, and its key is at hand: in a file, or the agent."""
+    certificate = read_certificate(directory)
+    if certificate is None or certificate.worn(now):
+        return False
+    return held(directory, certificate, environ) != ""
+
+
+def held(directory: str, certificate: Certificate, environ: Mapping[str, str]) -> str:
+    """Where the certificate's key is: `file`, `agent`, or nowhere (empty)."""
+    try:
+        if blob(_read(directory, PUBLIC)) != certificate.key:
+            return ""
+        if os.path.exists(os.path.join(directory, KEY)):  # noqa: PTH110, PTH118 - pathlib costs ssh 4 ms
+            return "file"
+        agent = Agent(environ.get("SSH_AUTH_SOCK", ""))
+        return "agent" if certificate.key in agent.identities() else ""
+    except (OSError, WireError, AgentError):
+        return ""
+
+
+def read_certificate(directory: str) -> Certificate | None:
+    """The certificate there; None if there is none that can be read."""
+    try:
+        return Certificate(blob(_read(directory, CERTIFICATE)))
+    except (OSError, WireError):
+        return None
+
+
+def _read(directory: str, name: str) -> bytes:
+    path = os.path.join(directory, name)  # noqa: PTH118 - pathlib costs ssh 4 ms
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        if os.fstat(descriptor).st_uid != os.geteuid():
+            raise WireError("somebody else's file")
+        return os.read(descriptor, _MAX_BYTES)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,66 @@
+"""Getting a certificate from the site's token translator, for a key that stays here."""
+
+from datetime import timedelta
+
+from headgate.cli import private_files
+from headgate.cli.failures import CommandFailure
+from headgate.cli.invocation import Invocation
+from headgate.cli.ssh import files, hosts
+from headgate.cli.ssh.identity import About, Identity, public_line
+from headgate.cli.wording import harmless
+from headgate.client import HeadgateError, RetryPolicy, TokenTranslator
+
+TOKEN_MARGIN = timedelta(minutes=15)
+"""A certificate lives no longer than the token: one that is about to end is renewed first."""
+POLICY = RetryPolicy(deadline=15.0, attempt=8.0)
+"""Somebody's ssh waits."""
+
+
+async def renew(run: Invocation, identity: Identity, realm: str, *, force: bool = False) -> About:
+    """Make an identity good for some time; what it is then. Asks nobody if it is.
+
+    Raises:
+        HeadgateError: refused, or nobody answers. CommandFailure: not logged in, no such service.
+    """
+    with identity.locked():
+        about = identity.about
+        if about is not None and not force and identity.ready(run.clock.now()):
+            return about
+        async with run.translator(TOKEN_MARGIN, POLICY) as (translator, site):
+            key = identity.key()
+            made = await translator.certificate(public_line(key), realm=realm or None)
+            about = About(site=site, realm=realm or made.realm, account=made.account)
+            identity.keep(key, made.certificate.strip(), about, run.clock.now())
+            await _learn_hosts(run, identity, translator)
+    return about
+
+
+async def _learn_hosts(run: Invocation, identity: Identity, translator: TokenTranslator) -> None:
+    try:
+        published = await translator.known_hosts()
+    except HeadgateError as error:
+        if not run.quiet:
+            run.screen.note(f"The site's host keys could not be read: {harmless(error)}")
+        return
+    if published is None:
+        private_files.remove(identity.path(files.KNOWN_HOSTS))
+        return
+    lines = hosts.known_hosts(published)
+    content = "".join(f"{line}\n" for line in lines).encode()
+    if len(content) > private_files.MAX_BYTES:
+        raise CommandFailure("The site publishes more host keys than can be right.")
+    private_files.write(identity.path(files.KNOWN_HOSTS), content)
+
+
+def use(identity: Identity, about: About, host: str, port: int | None = None) -> hosts.Use:
+    """How ssh uses the identity at a host; `port` None: the one that the site names, else 22."""
+    named = [node.port for node in about.site.login_nodes if node.host == host]
+    at = port or next(iter(named), hosts.DEFAULT_PORT)
+    content = private_files.read(identity.path(files.KNOWN_HOSTS))
+    lines = hosts.known_hosts(content.decode(errors="replace")) if content else ()
+    return hosts.Use(
+        node=hosts.Node(host, at, hosts.vouched(lines, host, at)),
+        account=about.account,
+        directory=str(identity.directory),
+        known_hosts=str(identity.path(files.KNOWN_HOSTS)) if lines else "",
+    )

@@ -1,0 +1,62 @@
+"""The client of a site's token translator: certificates, host keys, delegations."""
+
+import re
+from collections.abc import Sequence
+
+import msgspec
+
+from headgate.client.errors import NotFoundError
+from headgate.client.service import ServiceClient, decode
+from headgate.client.transport import Request
+from headgate.client.values import Certificate, Delegation
+
+
+class _Delegations(msgspec.Struct, frozen=True):
+    """The answer of `GET /v1/delegations`."""
+
+    delegations: Sequence[Delegation]
+
+
+class TokenTranslator(ServiceClient):
+    """A headgate token translator, as the holder of one token sees it; used as `Client` is.
+
+    Every method raises what those of `Client` do.
+    """
+
+    async def certificate(
+        self, public_key: str, *, realm: str | None = None, lifetime: int | None = None
+    ) -> Certificate:
+        """An SSH user certificate for a public key (one line of OpenSSH's format).
+
+        `realm` None: the site's first. `lifetime` in seconds asks for less than one would get.
+
+        Raises:
+            StepUpError: the site wants a stronger or fresher login for that.
+            ForbiddenError: no account, a blocked or suspended one, or a rule; `problem.code`.
+        """
+        wish = {"public_key": public_key, "realm": realm, "lifetime": lifetime}
+        body = msgspec.json.encode({k: v for k, v in wish.items() if v is not None})
+        headers = {"Content-Type": "application/json"}
+        answer = await self._send(Request("POST", "/v1/certificates", headers=headers, body=body))
+        return decode(answer, Certificate, "token translator")
+
+    async def known_hosts(self) -> str | None:
+        """The host keys of the site's nodes, in OpenSSH's format; None if it publishes none."""
+        headers = {"Accept": "text/plain"}
+        request = Request("GET", "/v1/known_hosts", headers=headers, anonymous=True)
+        try:
+            answer = await self._send(request)
+        except NotFoundError:
+            return None
+        return answer.body.decode(errors="replace")
+
+    async def delegations(self) -> Sequence[Delegation]:
+        """What services may still do for the caller without a token, the newest first."""
+        answer = await self._send(Request("GET", "/v1/delegations"))
+        return decode(answer, _Delegations, "token translator").delegations
+
+    async def end_delegation(self, row: str) -> None:
+        """End one of them for good. Raises `NotFoundError` for one that is not the caller's."""
+        if not re.fullmatch(r"[0-9A-Za-z-]{1,64}", row):
+            raise ValueError(f"{row!r} is no delegation's row.")
+        await self._send(Request("DELETE", f"/v1/delegations/{row}"))

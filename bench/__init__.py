@@ -1,0 +1,1 @@
+"""Benchmarks with their floors: what headgate costs beside the least that could do the work."""

@@ -93,11 +93,10 @@ async def _real(home: Path) -> AsyncIterator[Stage]:
         yield Stage(
             narrator=narrator,
             gateway=str(at.gateway),
-            token_translator=str(at.token_translator),
             home=home,
             inside=inside,
             settings=lambda service: running.path("conf", f"{service}.toml"),
-            ssh=(int(at.ssh["port"]), str(at.ssh["known_hosts"])),
+            ssh=str(at.ssh["host"]),
         )
 
 
@@ -121,7 +120,6 @@ async def _embedded(home: Path) -> AsyncIterator[Stage]:
         yield Stage(
             narrator=narrator,
             gateway=at.gateway,
-            token_translator=at.token_translator,
             home=home,
             inside=inside,
             settings=lambda service: running.path("conf", f"{service}.toml"),

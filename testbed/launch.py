@@ -30,7 +30,7 @@ log = structlog.get_logger(__name__)
 _UP_SECONDS = 120.0
 _DOWN_SECONDS = 20.0
 
-SERVICES = frozenset({"issuer", "signer", "tokens", "accounts", "gateway"})
+SERVICES = frozenset({"issuer", "signer", "tokens", "accounts", "gateway", "frontdoor"})
 """The suite's own, by their components' names."""
 
 
@@ -138,6 +138,7 @@ async def _prepare(
         gateway=services.addresses.gateway,
         token_translator=services.addresses.tokens,
         account_importer=services.addresses.accounts,
+        frontdoor=_address(services.frontdoor) if "frontdoor" in options.services else {},
         ports=ports.taken(),
         users=tuple(str(person["username"]) for person in suite.PEOPLE),
     )
@@ -147,6 +148,17 @@ async def _prepare(
         if component.name.split("-")[0] in options.services
     )
     return Site(folder, addresses), (*plain, *chosen)
+
+
+def _address(service: suite.SshService | None) -> dict[str, str | int]:
+    if service is None:
+        return {}
+    return {
+        "host": "127.0.0.1",
+        "port": service.port,
+        "known_hosts": str(service.known_hosts),
+        "audience": suite.audience_of(service),
+    }
 
 
 def _suite(
@@ -173,6 +185,9 @@ def _suite(
             "ssh": dict(site.ssh),
             "udocker": udocker,
         },
+        frontdoor=suite.SshService(
+            port=ports.take("frontdoor"), known_hosts=folder.path("ssh", "frontdoor_known_hosts")
+        ),
     )
 
 

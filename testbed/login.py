@@ -76,6 +76,8 @@ RevokedKeys {ssh}/revoked_keys
 AuthorizedPrincipalsCommand {folder.path("libexec", "principals")} %u
 AuthorizedPrincipalsCommandUser nobody
 SetEnv SLURM_CONF={conf_path(folder)}
+AcceptEnv LANG LC_*
+Subsystem sftp internal-sftp
 """
 
 

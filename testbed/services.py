@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
-from testbed import suite
-from testbed.components import Accepts, Answers, Component, Ends
+from testbed import agents, suite
+from testbed.components import Accepts, Answers, Component, Ends, Greets
+from testbed.peer_keys import make_peer_key
 
 
 def users() -> tuple[str, ...]:
@@ -12,6 +13,7 @@ def users() -> tuple[str, ...]:
         suite.ISSUER,
         suite.SIGNER,
         suite.TOKENS,
+        suite.FRONTDOOR,
         suite.ACCOUNTS,
         suite.GATEWAY,
         suite.INFO,
@@ -24,16 +26,31 @@ def prepare(at: suite.Suite) -> tuple[Component, ...]:
     for service in users():
         at.files.make(f"var/{service}", owner=service, mode=0o700)
     at.files.make("var/signer", owner=suite.SIGNER)
-    tokens_key = suite.peer_key(at, suite.TOKENS)
-    gateway_key = suite.peer_key(at, suite.GATEWAY)
+    tokens_key = make_peer_key(at.files, suite.TOKENS)
+    gateway_key = make_peer_key(at.files, suite.GATEWAY)
     suite.issuer(at)
     suite.signer(at)
-    suite.tokens(at, gateway_key)
+    frontdoor_key = make_peer_key(at.files, suite.FRONTDOOR) if at.frontdoor else None
+    suite.tokens(at, gateway_key, make_peer_key(at.files, suite.ACCOUNTS), frontdoor_key)
     suite.accounts(at, [(suite.TOKENS, tokens_key), (suite.GATEWAY, gateway_key)])
     suite.gateway(at)
-    suite.info(at)
-    suite.probe(at)
-    return _components(at)
+    agents.info(at)
+    agents.probe(at)
+    if at.frontdoor is None:
+        return _components(at)
+    suite.frontdoor(at, at.frontdoor)
+    return (*_components(at), _frontdoor(at, at.frontdoor))
+
+
+def _frontdoor(at: suite.Suite, service: suite.SshService) -> Component:
+    module = (str(at.python), "-P", "-m", suite.MODULES[suite.FRONTDOOR])
+    return Component(
+        name="frontdoor",
+        argv=(*module, "serve", "--config", str(at.settings(suite.FRONTDOOR))),
+        ready=Greets(service.port, "SSH-2.0-"),
+        user=suite.FRONTDOOR if at.separate else "",
+        after=("tokens",),
+    )
 
 
 def _components(at: suite.Suite) -> tuple[Component, ...]:

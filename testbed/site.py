@@ -47,6 +47,7 @@ class Addresses(msgspec.Struct, frozen=True, kw_only=True):
     gateway: str = ""
     token_translator: str = ""
     account_importer: str = ""
+    frontdoor: dict[str, str | int] = {}
     users: tuple[str, ...] = ()
     zabbix: Zabbix | None = None
     ports: dict[str, int] = {}

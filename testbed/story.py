@@ -20,15 +20,14 @@ Inside = Callable[[Sequence[str]], Awaitable[Sequence[str]]]
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Where the story takes place; `ssh` is None on the embedded site, which has no login node."""
+    """Where the story takes place. `ssh` is the login node; None: the embedded site has none."""
 
     narrator: Narrator
     gateway: str
-    token_translator: str
     home: Path
     inside: Inside
     settings: Callable[[str], Path]
-    ssh: tuple[int, str] | None
+    ssh: str | None
 
     async def administrator(self, *argv: str, expect: str = "", only: str = "") -> str:
         """Run a command as the site's administrator does."""
@@ -54,7 +53,7 @@ async def tell(stage: Stage) -> None:
     await _submit(stage)
     await _cancel(stage)
     if stage.ssh is not None:
-        await _ssh(stage, *stage.ssh)
+        await _ssh(stage, stage.ssh)
     await _publish(stage)
 
 
@@ -72,7 +71,7 @@ async def _log_in(stage: Stage) -> None:
             ):
                 answer.raise_for_status()
 
-    await narrator.run(["headgate", "login", stage.gateway], heard=approve)
+    await narrator.run(["headgate", "login", "--device", stage.gateway], heard=approve)
     await narrator.run(["headgate", "whoami"], expect="administrator")
 
 
@@ -146,24 +145,21 @@ async def _cancel(stage: Stage) -> None:
         await stage.on_site(*sacct, expect="CANCELLED")
 
 
-async def _ssh(stage: Stage, port: int, known_hosts: str) -> None:
+async def _ssh(stage: Stage, host: str) -> None:
     narrator = stage.narrator
     narrator.title("Her token becomes an SSH certificate; a stock ssh logs in with it")
-    await narrator.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", "key"])
-    url = f"{stage.token_translator}/v1/certificates"
-    take = "import json, sys; print(json.load(sys.stdin)['certificate'])"
-    command = (
-        """curl -s -H "Authorization: Bearer $TOKEN" -d '{"public_key": "'"$(cat key.pub)"'"}' """
-        f'{url} | python3 -c "{take}" > key-cert.pub'
-    )
-    await narrator.run(["sh", "-c", command], env={"TOKEN": _token(stage.home)})
-    await narrator.run(["ssh-keygen", "-L", "-f", "key-cert.pub"], expect="hg:testbed:alice")
-    options = ["-p", str(port), "-i", "key", "-o", f"UserKnownHostsFile={known_hosts}"]
-    ssh = ["ssh", "-F", "none", "-o", "BatchMode=yes", *options]
-    await narrator.run([*ssh, "alice@127.0.0.1", "id", "-un"], expect="^alice$")
-    refused = "Permission denied"
-    await narrator.run([*ssh, "bob@127.0.0.1", "true"], status=255, expect=refused)
-    await narrator.run([*ssh, "root@127.0.0.1", "true"], status=255, expect=refused)
+    # Whoever watches may have an ssh-agent: the story's keys have no place in it.
+    alone = {"SSH_AUTH_SOCK": ""}
+    ssh = ["headgate", "ssh"]
+    batch = ["-o", "BatchMode=yes"]
+    await narrator.run([*ssh, host, "id", "-un"], expect="^alice$", env=alone)
+    (certificate,) = stage.home.glob(".local/state/headgate/ssh/*/id_ed25519-cert.pub")
+    shown = str(certificate.relative_to(stage.home))
+    await narrator.run(["ssh-keygen", "-L", "-f", shown], expect="hg:testbed:alice")
+    for other in ("bob", "root"):
+        command = [*ssh, f"{other}@{host}", *batch, "true"]
+        await narrator.run(command, status=255, expect="Permission denied", env=alone)
+    await narrator.run(["headgate", "ssh-config"], expect=f"Match host {host} exec", env=alone)
 
 
 async def _publish(stage: Stage) -> None:

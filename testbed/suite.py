@@ -3,12 +3,14 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import tomli_w
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from joserfc import jwk
+
+from testbed.files import Files
+from testbed.peer_keys import key_path
 
 CLI_CLIENT = "headgate-cli"
 _IMPORTER_CLIENT = "account-importer"
@@ -22,9 +24,11 @@ ISSUER, SIGNER, TOKENS, ACCOUNTS, GATEWAY = (
     "headgate-gateway",
 )
 INFO, PROBE = "headgate-info", "headgate-probe"
+FRONTDOOR = "headgate-frontdoor"
 MODULES = {
     SIGNER: "token_translator.signer",
     TOKENS: "token_translator",
+    FRONTDOOR: "token_translator.frontdoor",
     ACCOUNTS: "account_importer",
     GATEWAY: "gateway",
     INFO: "info_provider",
@@ -39,27 +43,6 @@ PEOPLE: tuple[dict[str, Any], ...] = (
     {"username": "dave", "given_name": "Dave", "family_name": "Darwin", "groups": []},
 )
 """Carol's shell is tcsh; dave is in no group and never gets an account."""
-
-
-class Files(Protocol):
-    """Where files are written: with owners on the real site, without where there is one uid."""
-
-    def path(self, *parts: str) -> Path:
-        """A place in the site's folder."""
-
-    def make(self, name: str, *, owner: str = "root", mode: int = 0o755) -> Path:
-        """A folder."""
-
-    def write(
-        self,
-        name: str,
-        content: str | bytes,
-        *,
-        owner: str = "root",
-        group: str = "",
-        mode: int = 0o644,
-    ) -> Path:
-        """A file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +64,18 @@ class Addresses:
 
 
 @dataclass(frozen=True, slots=True)
+class SshService:
+    """An SSH service at a test site: where it listens on the loopback, and who knows its key."""
+
+    port: int
+    known_hosts: Path
+
+
+@dataclass(frozen=True, slots=True)
 class Suite:
     """How one site runs the suite. `cluster` is its table of the gateway's TOML.
+
+    Where there is a login node, `frontdoor` is the SSH service before it.
 
     `mapping` is the one account that everybody gets where no accounts can be made; without it
     the importer makes real ones. `separate` gives each service a user of its own; without it
@@ -96,6 +89,7 @@ class Suite:
     session_program: Path
     cluster: Mapping[str, Any]
     mapping: Mapping[str, Any] | None = None
+    frontdoor: SshService | None = None
     separate: bool = True
     uid: int = 0
 
@@ -121,7 +115,8 @@ def issuer(suite: Suite) -> None:
     addresses = suite.addresses
     everything = ["openid", "profile", "email", "offline_access"]
     device = "urn:ietf:params:oauth:grant-type:device_code"
-    _write(
+    exchange = "urn:ietf:params:oauth:grant-type:token-exchange"
+    write_settings(
         suite,
         ISSUER,
         {
@@ -132,9 +127,12 @@ def issuer(suite: Suite) -> None:
             "clients": [
                 {
                     "client_id": CLI_CLIENT,
-                    "grants": [device, "refresh_token"],
+                    "grants": ["authorization_code", device, "refresh_token", exchange],
                     "scopes": everything,
+                    "redirect_uris": ["http://127.0.0.1/callback"],
+                    "reuse_refresh_tokens": False,
                 },
+                {"client_id": FRONTDOOR, "grants": [device], "scopes": ["openid", "profile"]},
                 {
                     "client_id": _IMPORTER_CLIENT,
                     "secret": _IMPORTER_SECRET,
@@ -150,9 +148,9 @@ def signer(suite: Suite) -> None:
     """The signer and its ceilings."""
     files = suite.files
     home = files.path("var", SIGNER)
-    ceilings = {"session_programs": [str(suite.session_program)]}
+    ceilings = {"session_programs": [str(suite.session_program)], "per_minute": 60_000}
     path = files.write("conf/ceilings.toml", tomli_w.dumps(ceilings))
-    _write(
+    write_settings(
         suite,
         SIGNER,
         {
@@ -172,10 +170,15 @@ def signer(suite: Suite) -> None:
     )
 
 
-def tokens(suite: Suite, gateway_key: Mapping[str, Any]) -> None:
+def tokens(
+    suite: Suite,
+    gateway_key: Mapping[str, Any],
+    accounts_key: Mapping[str, Any],
+    frontdoor_key: Mapping[str, Any] | None,
+) -> None:
     """The translator."""
     files, addresses = suite.files, suite.addresses
-    _write(
+    write_settings(
         suite,
         TOKENS,
         {
@@ -185,19 +188,92 @@ def tokens(suite: Suite, gateway_key: Mapping[str, Any]) -> None:
             "database": f"sqlite+aiosqlite:///{files.path('var', TOKENS)}/tokens.db",
             "session_program": str(suite.session_program),
             "issuers": [{"url": addresses.issuer}],
-            "identity": {"instance": TOKENS, "key_file": str(_key_path(suite, TOKENS))},
+            "identity": {"instance": TOKENS, "key_file": str(key_path(suite.files, TOKENS))},
             "registry": {"url": addresses.accounts},
             "signer": {"socket": str(files.path("var/signer/socket"))},
             "peers": [
                 {
                     "instance": GATEWAY,
                     "keys": [gateway_key],
-                    "verbs": ["seals", "certificates.session", "certificates.delegated"],
+                    "verbs": [
+                        "seals",
+                        "certificates.session",
+                        "certificates.delegated",
+                        "changes.read",
+                    ],
                     "audience": addresses.gateway,
-                }
+                },
+                {"instance": ACCOUNTS, "keys": [accounts_key], "verbs": ["suspend"]},
+                *_frontdoor_peer(suite.frontdoor, frontdoor_key),
             ],
             "delegation": {"per_minute": 6000},
+            "hosts": {"known_hosts": _host_keys(suite)},
             "listen": _listen(addresses.tokens),
+        },
+    )
+
+
+def _host_keys(suite: Suite) -> list[str]:
+    """The login node's lines for people's known_hosts; none where there is no login node."""
+    known = suite.cluster.get("ssh", {}).get("known_hosts")
+    return Path(known).read_text(encoding="ascii").splitlines() if known else []
+
+
+def _frontdoor_peer(
+    service: SshService | None, key: Mapping[str, Any] | None
+) -> list[dict[str, Any]]:
+    if service is None or key is None:
+        return []
+    verbs = ["certificates.login", "changes.read"]
+    return [
+        {"instance": FRONTDOOR, "keys": [key], "verbs": verbs, "audience": audience_of(service)}
+    ]
+
+
+def audience_of(service: SshService) -> str:
+    """What tokens for the front door are meant for."""
+    return f"ssh://127.0.0.1:{service.port}"
+
+
+def frontdoor(suite: Suite, service: SshService) -> None:
+    """The SSH front door, with a host key of its own."""
+    files, node = suite.files, dict(suite.cluster["ssh"])
+    key = Ed25519PrivateKey.generate()
+    private = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.OpenSSH,
+        serialization.NoEncryption(),
+    )
+    public = key.public_key().public_bytes(
+        serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+    )
+    host_key = files.write(f"conf/{FRONTDOOR}.host_key", private, owner=FRONTDOOR, mode=0o600)
+    line = f"[127.0.0.1]:{service.port} {public.decode()}\n"
+    files.write(str(service.known_hosts.relative_to(files.path())), line)
+    write_settings(
+        suite,
+        FRONTDOOR,
+        {
+            "audience": audience_of(service),
+            "realm": suite.realm,
+            "host_key": str(host_key),
+            "state": str(files.path("var", FRONTDOOR, "state.db")),
+            "source_address": "127.0.0.1",
+            "issuers": [{"url": suite.addresses.issuer}],
+            "identity": {"instance": FRONTDOOR, "key_file": str(key_path(suite.files, FRONTDOOR))},
+            "token_translator": {"url": suite.addresses.tokens},
+            "nodes": [node],
+            "jump_targets": [{"host": "login", "port": node["port"], "address": node["host"]}],
+            # A loopback address of its own stands for the network where this is allowed.
+            "device_flow": {
+                "issuer": suite.addresses.issuer,
+                "client_id": FRONTDOOR,
+                "networks": ["127.0.0.2/32"],
+                "code_seconds": 60,
+            },
+            # Everybody comes from one address here, and tests fail at it on purpose.
+            "limits": {"failures": 1000, "logins_per_minute": 1000},
+            "listen": {"host": "127.0.0.1", "port": service.port},
         },
     )
 
@@ -222,7 +298,7 @@ def accounts(suite: Suite, peers: Sequence[tuple[str, Mapping[str, Any]]]) -> No
         path = files.write("conf/policy.toml", tomli_w.dumps(policy))
         accounts = {"shells": {"carol": "/bin/tcsh"}}
         mode = {"mode": "unix", "policy": str(path), "accounts": accounts}
-    _write(
+    write_settings(
         suite,
         ACCOUNTS,
         {
@@ -243,6 +319,11 @@ def accounts(suite: Suite, peers: Sequence[tuple[str, Mapping[str, Any]]]) -> No
             "peers": [
                 {"instance": name, "keys": [key], "verbs": ["registry.read"]} for name, key in peers
             ],
+            "translator": {
+                "url": addresses.tokens,
+                "instance": ACCOUNTS,
+                "key_file": str(key_path(suite.files, ACCOUNTS)),
+            },
             **mode,
         },
     )
@@ -251,13 +332,13 @@ def accounts(suite: Suite, peers: Sequence[tuple[str, Mapping[str, Any]]]) -> No
 def gateway(suite: Suite) -> None:
     """The gateway."""
     addresses = suite.addresses
-    _write(
+    write_settings(
         suite,
         GATEWAY,
         {
             "url": addresses.gateway,
             "instance": GATEWAY,
-            "peer_key": str(_key_path(suite, GATEWAY)),
+            "peer_key": str(key_path(suite.files, GATEWAY)),
             "database": f"sqlite+aiosqlite:///{suite.files.path('var', GATEWAY)}/gateway.db",
             "issuers": [{"url": addresses.issuer}],
             "token_translator": {"url": addresses.tokens},
@@ -275,66 +356,10 @@ def gateway(suite: Suite) -> None:
     )
 
 
-def info(suite: Suite) -> None:
-    """The information provider."""
-    _write(
-        suite,
-        INFO,
-        {
-            "domain": {"id": "TESTBED"},
-            "location": {"name": "Testbed"},
-            "service": {"name": "testbed.example.org"},
-            "endpoint": [
-                {"url": suite.addresses.gateway, "health": f"{suite.addresses.gateway}/readyz"}
-            ],
-            "slurm": {**_cluster_read(suite), "timeout": 10.0},
-        },
-    )
-
-
-def probe(suite: Suite) -> None:
-    """The probe."""
-    addresses = suite.addresses
-    services = {"gateway": addresses.gateway, "tokens": addresses.tokens}
-    _write(
-        suite,
-        PROBE,
-        {
-            "slurm": _cluster_read(suite),
-            "service": [{"name": name, "url": url} for name, url in services.items()],
-            "spool": {"path": str(suite.files.path("var", PROBE, "spool"))},
-        },
-    )
-
-
-def _cluster_read(suite: Suite) -> dict[str, Any]:
-    """How the agents read the gateway's cluster."""
-    if "memory" in suite.cluster:
-        return {"memory": dict(suite.cluster["memory"])}
-    return {"conf": suite.cluster["slurm_conf"]}
-
-
-def peer_key(suite: Suite, service: str) -> dict[str, Any]:
-    """A service's own key in its file; the public half as a JWK."""
-    key = Ed25519PrivateKey.generate()
-    private = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-    path = _key_path(suite, service)
-    suite.files.write(f"conf/{path.name}", private, owner=service, mode=0o600)
-    return dict(jwk.OKPKey.import_key(private).as_dict(private=False))
-
-
-def _key_path(suite: Suite, service: str) -> Path:
-    return suite.files.path("conf", f"{service}.key")
-
-
 def _listen(url: str) -> dict[str, Any]:
     return {"host": "127.0.0.1", "port": int(url.rstrip("/").rsplit(":", 1)[1])}
 
 
-def _write(suite: Suite, service: str, settings: Mapping[str, Any]) -> None:
-    # Root's, so that no service can rewrite what it, or root's `apply`, is told.
+def write_settings(suite: Suite, service: str, settings: Mapping[str, Any]) -> None:
+    """A service's TOML: root's, so that no service can rewrite what it, or `apply`, is told."""
     suite.files.write(f"conf/{service}.toml", tomli_w.dumps(settings), group=service, mode=0o640)

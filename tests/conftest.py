@@ -7,6 +7,8 @@ import pytest
 import structlog
 
 from testbed.launch import site as running_site
+from testbed.postgresql import Postgresql
+from testbed.postgresql import postgresql as running_postgresql
 from testbed.site import Site
 
 LocalUser = Callable[..., Awaitable[str]]
@@ -45,3 +47,10 @@ def local_user(site: Site) -> LocalUser:
 async def user(local_user: LocalUser) -> str:
     """One account made by hand, for tests that need just anybody."""
     return await local_user()
+
+
+@pytest.fixture(scope="session")
+async def postgresql() -> AsyncIterator[Postgresql]:
+    """A PostgreSQL server, of which a test takes a database of its own; it fails without one."""
+    async with running_postgresql() as server:
+        yield server

@@ -21,6 +21,7 @@ from joserfc import jwk, jwt
 from headgate.clock import SystemClock
 from headgate.peers import PeerSettings, PeerSigner, PeerVerifier
 from headgate.settings import load
+from tests.service.token_translator.authority_keys import PIN, Agent, Token
 from tests.service.token_translator.service_files import (
     AUDIENCE,
     command,
@@ -28,7 +29,7 @@ from tests.service.token_translator.service_files import (
     write_signer,
     write_tokens,
 )
-from token_translator import __main__ as tokens_main
+from token_translator.assembly import assembled
 from token_translator.settings import Settings
 
 GATEWAY_AUDIENCE = "https://gateway.site.example/"
@@ -241,6 +242,28 @@ def signer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SignerProcess]:
     signer.stop()
 
 
+@pytest.fixture
+def agent(tmp_path: Path) -> Iterator[Agent]:
+    """A running agent."""
+    one = Agent.start(tmp_path / "agent")
+    yield one
+    one.kill()
+
+
+@pytest.fixture
+def token(tmp_path: Path) -> Token:
+    """An initialised token."""
+    one = Token(tmp_path / "token")
+    (one.folder / "tokens").mkdir(parents=True)
+    (one.folder / "conf").write_text(f"directories.tokendir = {one.folder}/tokens\n")
+    (one.folder / "pin").write_text(PIN)
+    (one.folder / "pin").chmod(0o600)
+    initialise = ("--init-token", "--free", "--label", "headgate", "--so-pin", "1234")
+    argv = ("softhsm2-util", *initialise, "--pin", PIN)
+    subprocess.run(argv, check=True, capture_output=True, env=one.env)
+    return one
+
+
 @pytest.fixture(scope="session")
 def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A database that `headgate-tokens migrate` made."""
@@ -325,7 +348,7 @@ def start(
         )
         settings = load(config, Settings)
         async with (
-            tokens_main.assembled(settings, SystemClock()) as app,
+            assembled(settings, SystemClock()) as app,
             TestClient(TestServer(app, port=port)) as client,
         ):
             yield Site(client, url, issuer, registry, behind, peer_keys)

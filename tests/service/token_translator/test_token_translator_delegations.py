@@ -185,7 +185,22 @@ async def test_the_ledger_says_for_which_job_and_what_was_refused(site: Any, key
     told = [(entry["kind"], entry.get("code"), entry["personal"].get("row")) for entry in found]
     assert told == [
         ("issued", None, row),
+        ("revoked", None, None),
         ("refused", "delegation_ended", row),
         ("refused", "account_blocked", None),
     ]
     assert token not in json.dumps(found)
+
+
+async def test_a_person_is_forgotten_at_the_terminal(
+    site: Any, folder: Path, key_line: str
+) -> None:
+    """Their seals are good for nothing any more; the ledger is the signer's to erase."""
+    row = await sealed(site)
+    assert (await administrator(folder, "retain")).stdout == b"removed: nothing\n"
+    who = ("--iss", site.issuer.url, "--sub", "alice")
+    done = await administrator(folder, "erase", *who)
+    assert done.status == 0, done
+    assert b"seals 1" in done.stdout
+    assert b"headgate-signer ledger erase" in done.stdout
+    await problem(await certificate(site, row, key_line), 404, "seal_unknown")

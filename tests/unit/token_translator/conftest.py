@@ -37,3 +37,12 @@ def books(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Books]:
     yield books
     books.empty()
     books.close()
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.site)])
+def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty database for the HTTP service, of each kind that a site may have."""
+    if request.param == "sqlite":
+        return f"sqlite+aiosqlite:///{tmp_path}/tokens.sqlite"
+    made: str = request.getfixturevalue("postgresql").create_database()
+    return made

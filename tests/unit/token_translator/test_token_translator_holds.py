@@ -49,15 +49,6 @@ class Bench:
         return [(c.version, c.identity.sub, c.realm, c.effective) for c in changes]
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.site)])
-def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """An empty database, of each kind that a site may have."""
-    if request.param == "sqlite":
-        return f"sqlite+aiosqlite:///{tmp_path}/tokens.sqlite"
-    made: str = request.getfixturevalue("postgresql").create_database()
-    return made
-
-
 @pytest.fixture
 async def bench(empty_url: str) -> AsyncIterator[Bench]:
     """With migrated tables."""

@@ -5,7 +5,6 @@ import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
@@ -18,15 +17,6 @@ from token_translator.store import DatabaseSeals
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 ALICE = Identity("https://iam.example/", "alice")
-
-
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.site)])
-def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """An empty database."""
-    if request.param == "sqlite":
-        return f"sqlite+aiosqlite:///{tmp_path}/seals.sqlite"
-    made: str = request.getfixturevalue("postgresql").create_database()
-    return made
 
 
 @pytest.fixture

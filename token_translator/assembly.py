@@ -1,0 +1,273 @@
+"""Puts the HTTP service together: the one place where its parts are made and meet."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import aiohttp
+from aiohttp import web
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from headgate import service
+from headgate.clock import Clock
+from headgate.oidc import TokenVerifier
+from headgate.peers import PeerSigner, PeerVerifier
+from headgate.registry import RegistryClient
+from token_translator import (
+    api,
+    routes_changes,
+    routes_holds,
+    routes_hosts,
+    routes_pam,
+)
+from token_translator.account_requests import AccountRequests
+from token_translator.administrators import Administrators
+from token_translator.callers import Callers, Services
+from token_translator.changes import Feed
+from token_translator.database import open_async_database, require_current
+from token_translator.delegations import Delegations
+from token_translator.enrolments import Enrolments
+from token_translator.hold_store import DatabaseHolds
+from token_translator.issuing import Issuing, Policy
+from token_translator.one_time_passwords import OneTimePasswords
+from token_translator.pam import PamLogins
+from token_translator.pam_settings import REQUESTS_KEPT
+from token_translator.revocation_store import DatabaseOrders
+from token_translator.revocations import RETRY_SECONDS, RevocationLists, Revocations
+from token_translator.settings import Settings
+from token_translator.signer_client import SignerClient
+from token_translator.standing import Standing
+from token_translator.stops import Stops
+from token_translator.store import DatabaseSeals
+from token_translator.suspending import Suspending, Tell, nobody
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """Who calls, and what is asked over the network."""
+
+    callers: Callers
+    registry: RegistryClient
+
+
+@contextlib.asynccontextmanager
+async def outside_world(
+    settings: Settings, clock: Clock, services: Services
+) -> AsyncIterator[Outside]:
+    """Callers and registry, with one HTTP session that is closed at the end."""
+    signer = PeerSigner.from_file(
+        instance=settings.identity.instance, path=Path(settings.identity.key_file), clock=clock
+    )
+    async with aiohttp.ClientSession() as session:
+        yield Outside(
+            callers=Callers(
+                tokens=TokenVerifier(
+                    issuers=settings.issuers,
+                    audience=settings.audience,
+                    session=session,
+                    clock=clock,
+                    details=settings.rule_book.details
+                    | Administrators(settings.administrators, clock).details,
+                ),
+                peers=PeerVerifier(peers=settings.peers, audience=settings.url, clock=clock),
+                services=services,
+                issuers=settings.issuers,
+                audience=settings.audience,
+            ),
+            registry=RegistryClient(
+                url=settings.registry.url,
+                timeout=settings.registry.timeout,
+                session=session,
+                headers=signer.headers,
+                clock=clock,
+            ),
+        )
+
+
+@contextlib.asynccontextmanager
+async def assembled(settings: Settings, clock: Clock) -> AsyncIterator[web.Application]:
+    """The application with everything it works with, closed at the end.
+
+    Raises:
+        SettingsError: a file or the database is not as the settings say.
+    """
+    engine = await open_database(settings)
+    seals = DatabaseSeals(engine)
+    feed = Feed(source=DatabaseHolds(engine), clock=clock)
+    signer = SignerClient(path=settings.signer.socket, timeout=settings.signer.timeout)
+    try:
+        async with outside_world(settings, clock, Stops(engine)) as outside:
+            app = api.create(
+                callers=outside.callers,
+                issuing=Issuing(
+                    policy=policy(settings),
+                    accounts=Standing(registry=outside.registry, holds=feed),
+                    signer=signer,
+                    seals=seals,
+                    clock=clock,
+                ),
+                delegations=Delegations(
+                    seals=seals,
+                    certificates=signer,
+                    clock=clock,
+                    max_age=timedelta(seconds=settings.delegation.max_age),
+                ),
+                authorities=signer,
+                clock=clock,
+                checks={
+                    "signer": signer.ready,
+                    "registry": outside.registry.ready,
+                    "database": seals.ready,
+                },
+            )
+            _serve_nodes(app, settings, engine=engine, signer=signer, outside=outside, clock=clock)
+            async with _denying(
+                app,
+                settings,
+                feed,
+                engine=engine,
+                signer=signer,
+                callers=outside.callers,
+                clock=clock,
+            ):
+                yield app
+    finally:
+        await signer.close()
+        await seals.close()
+
+
+@contextlib.asynccontextmanager
+async def _denying(
+    app: web.Application,
+    settings: Settings,
+    feed: Feed,
+    *,
+    engine: AsyncEngine,
+    signer: SignerClient,
+    callers: Callers,
+    clock: Clock,
+) -> AsyncIterator[None]:
+    """Holds, revocations, their list and their feed, at work while the context is open."""
+    lists = RevocationLists(signer=signer, clock=clock)
+    revocations = revocations_of(engine, signer, lists, clock)
+    suspending = suspending_of(settings, engine, revocations, clock, tell=feed.look)
+    administrators = Administrators(settings.administrators, clock)
+    routes_holds.add(app, callers, administrators, suspending)
+    routes_changes.add(app, callers, feed, lists)
+    works = (
+        feed.run(),
+        service.every(RETRY_SECONDS, revocations.catch_up, clock=clock, name="revocations"),
+    )
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        yield
+    finally:
+        feed.close()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _serve_nodes(
+    app: web.Application,
+    settings: Settings,
+    *,
+    engine: AsyncEngine,
+    signer: SignerClient,
+    outside: Outside,
+    clock: Clock,
+) -> None:
+    hosts = routes_hosts.Hosts(
+        settings=settings.hosts,
+        key_types=settings.key_types,
+        enrolments=Enrolments(engine),
+        signer=signer,
+        clock=clock,
+    )
+    routes_hosts.add(app, hosts)
+    if settings.pam is not None:
+        standing = Standing(registry=outside.registry, holds=DatabaseHolds(engine))
+        logins = PamLogins(
+            settings=settings.pam,
+            rules=settings.rule_book,
+            accounts=standing,
+            registered=outside.registry,
+            passwords=OneTimePasswords(engine),
+            requests=account_requests_of(settings, engine),
+            clock=clock,
+        )
+        told = routes_pam.Info([issuer.url for issuer in settings.issuers], settings.audience)
+        routes_pam.add(app, outside.callers, logins, told)
+
+
+def account_requests_of(settings: Settings, engine: AsyncEngine) -> AccountRequests:
+    """Where requests for an account are kept."""
+    kept = REQUESTS_KEPT if settings.pam is None else settings.pam.requests_kept
+    return AccountRequests(engine, kept=timedelta(seconds=kept))
+
+
+def revocations_of(
+    engine: AsyncEngine, signer: SignerClient, lists: RevocationLists, clock: Clock
+) -> Revocations:
+    """What revokes; the service's own and the terminal's share the orders in the database."""
+    return Revocations(orders=DatabaseOrders(engine), signer=signer, lists=lists, clock=clock)
+
+
+def suspending_of(
+    settings: Settings,
+    engine: AsyncEngine,
+    revocations: Revocations,
+    clock: Clock,
+    *,
+    tell: Tell = nobody,
+) -> Suspending:
+    """What suspends; `tell` is called when the feed has something new."""
+    return Suspending(
+        holds=DatabaseHolds(engine),
+        revocations=revocations,
+        clock=clock,
+        realms=settings.realms,
+        issuers=[issuer.url for issuer in settings.issuers],
+        tell=tell,
+    )
+
+
+async def open_database(settings: Settings) -> AsyncEngine:
+    """The service's database.
+
+    Raises:
+        SettingsError: its tables are of another version.
+    """
+    engine = open_async_database(settings.database)
+    async with engine.connect() as connection:
+        await connection.run_sync(require_current, "seals", "headgate-tokens migrate")
+    return engine
+
+
+@contextlib.asynccontextmanager
+async def database(settings: Settings) -> AsyncIterator[AsyncEngine]:
+    """The same while the context is open."""
+    engine = await open_database(settings)
+    try:
+        yield engine
+    finally:
+        await engine.dispose()
+
+
+def policy(settings: Settings) -> Policy:
+    """The site's policy, as the settings have it."""
+    delegation = settings.delegation
+    return Policy(
+        rules=settings.rule_book,
+        realms=settings.realms,
+        key_types=settings.key_types,
+        session_program=settings.session_program,
+        seal_max_age=timedelta(seconds=delegation.max_age),
+        sealed_lifetime=timedelta(seconds=delegation.lifetime),
+        sealed_per_minute=delegation.per_minute,
+        sealed_per_minute_of_service=delegation.per_minute_of_service,
+        sealed_source_addresses=delegation.source_addresses or (),
+    )

@@ -1,4 +1,4 @@
-"""Fixtures: a fake gateway, a real issuer, and the command between them."""
+"""Fixtures: a fake gateway and translator, a real issuer, and the command between them."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -10,6 +10,9 @@ from testbed.issuer.core import Issuer
 from testbed.issuer.directory import Client, User
 from testbed.issuer.settings import IssuerSettings
 from tests.service.cli.command_line import CommandLine
+from tests.service.cli.fake_translator import FakeTranslator
+from tests.service.cli.fake_translator import running as translator_running
+from tests.service.cli.ssh_login import Everything, browser
 from tests.service.client.fake_gateway import FakeGateway, running
 from tests.service.client.hurried_clock import HurriedClock
 
@@ -30,9 +33,22 @@ async def gateway() -> AsyncIterator[FakeGateway]:
 
 
 @pytest.fixture
-async def issuer() -> AsyncIterator[Issuer]:
+def settings() -> IssuerSettings:
+    """The issuer's, for tests to change."""
+    return SETTINGS
+
+
+@pytest.fixture
+async def issuer(settings: IssuerSettings) -> AsyncIterator[Issuer]:
     """A listening issuer with the system's clock."""
-    async with issuer_running(SETTINGS) as listening:
+    async with issuer_running(settings) as listening:
+        yield listening
+
+
+@pytest.fixture
+async def translator(issuer: Issuer) -> AsyncIterator[FakeTranslator]:
+    """A listening translator that trusts the issuer."""
+    async with translator_running(issuer) as listening:
         yield listening
 
 
@@ -54,3 +70,23 @@ def headgate(tmp_path: Path, gateway: FakeGateway) -> CommandLine:
     """The command, with a good token for the fake gateway."""
     environ = {"HEADGATE_SITE": gateway.url, "HEADGATE_TOKEN": "good"}
     return CommandLine(tmp_path, environ)
+
+
+@pytest.fixture
+async def logged_in(
+    tmp_path: Path, gateway: FakeGateway, issuer: Issuer, translator: FakeTranslator
+) -> CommandLine:
+    """The command of somebody who has just logged in, with a browser."""
+    gateway.tokens = Everything()
+    gateway.audience = gateway.url
+    gateway.translator = translator.url
+    gateway.issuers = [
+        {
+            "issuer": issuer.url,
+            "client_id": "headgate-cli",
+            "audiences": [gateway.url, translator.url],
+        }
+    ]
+    command = CommandLine(tmp_path, {"BROWSER": str(browser(tmp_path))})
+    (await command("login", gateway.url)).checked()
+    return command

@@ -4,49 +4,20 @@ import asyncio
 import stat
 import sys
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 
 from headgate.cli.ssh.wire import Certificate, blob
 from headgate.command import run
-from testbed.issuer.app import running as issuer_running
 from testbed.issuer.core import Fault, Issuer
-from testbed.issuer.directory import Client, User
 from testbed.issuer.settings import IssuerSettings
 from testbed.issuer.sign_in import MULTI
-from testbed.issuer.token_endpoint import DEVICE_GRANT, EXCHANGE_GRANT
 from tests.service.cli.command_line import CommandLine
-from tests.service.cli.fake_translator import FakeTranslator, running
+from tests.service.cli.fake_translator import FakeTranslator
+from tests.service.cli.ssh_login import SETTINGS, browser, directory, login
 from tests.service.client.fake_gateway import FakeGateway
-
-SETTINGS = IssuerSettings(
-    state_dir="",
-    device_interval_seconds=1,
-    users=(User(username="alice", groups=("hpc",)),),
-    clients=(
-        Client(
-            client_id="headgate-cli",
-            grants=("authorization_code", DEVICE_GRANT, "refresh_token", EXCHANGE_GRANT),
-            redirect_uris=("http://127.0.0.1/callback",),
-            reuse_refresh_tokens=False,
-        ),
-    ),
-)
-BROWSER = """#!/bin/sh
-exec curl -s -L -o /dev/null -d "${{1#*\\?}}" -d username=alice {more} "${{1%%\\?*}}"
-"""
-
-
-class Everything(set[str]):
-    """A gateway's tokens: whatever is sent."""
-
-    def __contains__(self, token: object) -> bool:
-        self.add(str(token))
-        return True
 
 
 @pytest.fixture
@@ -56,58 +27,9 @@ def settings() -> IssuerSettings:
 
 
 @pytest.fixture
-async def issuer(settings: IssuerSettings) -> AsyncIterator[Issuer]:
-    """A listening issuer."""
-    async with issuer_running(settings) as listening:
-        yield listening
-
-
-@pytest.fixture
-async def translator(issuer: Issuer) -> AsyncIterator[FakeTranslator]:
-    """A listening translator that trusts it."""
-    async with running(issuer) as listening:
-        yield listening
-
-
-@pytest.fixture
-async def headgate(
-    tmp_path: Path, gateway: FakeGateway, issuer: Issuer, translator: FakeTranslator
-) -> CommandLine:
+def headgate(logged_in: CommandLine) -> CommandLine:
     """The command of somebody who has just logged in, with a browser."""
-    gateway.tokens = Everything()
-    gateway.audience = gateway.url
-    gateway.translator = translator.url
-    gateway.issuers = [
-        {
-            "issuer": issuer.url,
-            "client_id": "headgate-cli",
-            "audiences": [gateway.url, translator.url],
-        }
-    ]
-    command = CommandLine(tmp_path, {"BROWSER": str(browser(tmp_path))})
-    (await command("login", gateway.url)).checked()
-    return command
-
-
-def browser(home: Path, more: str = "") -> Path:
-    """A browser that signs in as alice; `more` is more of curl."""
-    path = home / "browser"
-    path.write_text(BROWSER.format(more=more))
-    path.chmod(0o700)
-    return path
-
-
-def directory(headgate: CommandLine) -> Path:
-    """Where the one identity is."""
-    (found,) = (headgate.home / ".local/state/headgate/ssh").iterdir()
-    return found
-
-
-def login(headgate: CommandLine) -> dict[str, Any]:
-    """The one saved login."""
-    (path,) = (headgate.home / ".local/state/headgate/logins").glob("*.json")
-    found: dict[str, Any] = msgspec.json.decode(path.read_bytes())
-    return found
+    return logged_in
 
 
 async def test_a_certificate_is_got_once(headgate: CommandLine, translator: FakeTranslator):
@@ -268,128 +190,6 @@ async def test_an_issuer_of_one_audience(headgate: CommandLine, translator: Fake
     assert login(headgate) == kept
 
 
-async def test_ssh_gets_the_certificate_and_keeps_checking(
-    headgate: CommandLine, translator: FakeTranslator
-):
-    """`headgate ssh --json` shows the command: account, key, and host keys that are checked."""
-    shown = await headgate.json("ssh", "--json", "login.example.org", "-v", "id", "--json")
-    assert isinstance(shown, dict)
-    command = " ".join(shown["command"])
-    assert (shown["account"], shown["port"]) == ("alice", 22)
-    assert command.endswith("login.example.org -v id --json --json")
-    assert "StrictHostKeyChecking=ask" in command
-    assert "IdentitiesOnly=yes" in command
-    translator.known_hosts = translator.host_line("*.example.org") + "nonsense\n"
-    (await headgate("ssh-renew", "--force")).checked()
-    command = " ".join((await ssh_json(headgate, "login.example.org"))["command"])
-    assert "StrictHostKeyChecking=yes" in command
-    assert f"{directory(headgate)}/known_hosts" in command
-    known = (directory(headgate) / "known_hosts").read_text()
-    assert known == translator.host_line("*.example.org")
-    other = " ".join((await ssh_json(headgate, "bob@other.example.net"))["command"])
-    assert "StrictHostKeyChecking=ask" in other
-    assert "User=bob" in other
-    assert "StrictHostKeyChecking=no" not in command + other
-
-
-async def ssh_json(headgate: CommandLine, host: str) -> dict[str, Any]:
-    """What `headgate ssh` would do."""
-    done = (await headgate("ssh", "--json", host)).checked()
-    found: dict[str, Any] = msgspec.json.decode(done.stdout)
-    return found
-
-
-@pytest.mark.parametrize("host", ["-oProxyCommand=x", "a b", "a;b", "", "x@-y", "$(x)"])
-async def test_a_strange_host_is_usage(headgate: CommandLine, host: str):
-    """What is no host name reaches neither ssh nor a configuration."""
-    assert (await headgate("ssh", "--", host)).status == 2
-
-
-async def test_ssh_config_prints_and_writes(headgate: CommandLine):
-    """By default it is printed; --write makes the file, and the Include only with --yes."""
-    printed = (await headgate("ssh-config")).checked().stdout.decode()
-    assert "Match host login.example.org exec" in printed
-    assert not (headgate.home / ".ssh").exists()
-    wrote = (await headgate("ssh-config", "--write")).checked().stderr.decode()
-    assert "Put this at the top of" in wrote
-    (path,) = (headgate.home / ".ssh" / "headgate").glob("*.conf")
-    assert path.read_text() == printed
-    assert not (headgate.home / ".ssh" / "config").exists()
-    done = await headgate.json("ssh-config", "--write", "--yes", "--host", "gpu*.example.org")
-    assert isinstance(done, dict)
-    assert (done["file"], done["written"], done["included"]) == (str(path), True, True)
-    assert "Match host gpu*.example.org exec" in done["config"]
-    (await headgate("ssh-config", "--write", "--yes")).checked()
-    config = (headgate.home / ".ssh" / "config").read_text()
-    assert config.count("Include") == 1
-
-
-async def test_a_hostile_sites_names_stay_out_of_the_configuration(
-    headgate: CommandLine, gateway: FakeGateway
-):
-    """A login node that is no host name is left out."""
-    gateway.login_nodes = [
-        {"host": 'x" exec "touch owned', "port": 22, "realm": "hpc"},
-        {"host": "good.example.org", "port": 22, "realm": "hpc"},
-    ]
-    (await headgate("login", gateway.url)).checked()
-    printed = (await headgate("ssh-config")).checked().stdout.decode()
-    assert "owned" not in printed
-    assert "Match host good.example.org" in printed
-
-
-async def test_status_and_whoami_show_the_end(headgate: CommandLine):
-    """In local time where people look, as UTC in JSON."""
-    assert "No SSH certificates" in (await headgate("ssh-config", "--status")).stderr.decode()
-    renewed = await headgate.json("ssh-renew")
-    status = await headgate.json("ssh-config", "--status")
-    assert status == {"certificates": [renewed]}
-    shown = (await headgate("ssh-config", "--status", TZ="Asia/Tokyo")).checked().stdout.decode()
-    assert isinstance(renewed, dict)
-    hour = (int(renewed["valid_before"][11:13]) + 9) % 24
-    assert f" {hour:02d}:{renewed['valid_before'][14:16]}" in shown
-    assert "certificate" in (await headgate("whoami")).checked().stdout.decode()
-
-
-async def test_logout_forgets_key_and_certificate(headgate: CommandLine, gateway: FakeGateway):
-    """Nothing that logs in stays on the machine; ssh names the login that is missing."""
-    (await headgate("ssh-renew")).checked()
-    (await headgate("logout")).checked()
-    left = {path.name for path in directory(headgate).iterdir()}
-    assert left <= {"identity.json", "identity.json.lock", "known_hosts"}
-    quick = ("ssh-renew", "--quiet", str(directory(headgate)))
-    done = await headgate(*quick)
-    assert done.status == 1
-    assert f"Run: headgate login {gateway.url}" in done.stderr.decode()
-    (await headgate("login", gateway.url)).checked()
-    (await headgate(*quick)).checked()
-
-
-async def test_delegations(headgate: CommandLine, translator: FakeTranslator):
-    """Listed for people and programs; ended by the beginning of the row; others' are unknown."""
-    row = "21e35149-746f-4263-9392-a59ee3da9859"
-    delegation = {
-        "row": row,
-        "service": "headgate-gateway",
-        "sealed_at": "2026-01-01T12:00:00Z",
-        "expires_at": "2026-01-31T12:00:00Z",
-        "state": "active",
-        "certificates": [{"serial": 7, "verb": "status", "valid_before": "2026-01-01T12:05:00Z"}],
-    }
-    translator.delegations = [delegation]
-    shown = (await headgate("delegations")).checked().stdout.decode()
-    assert row in shown
-    assert "1 certificate" in shown
-    listed = await headgate.json("delegations", "list")
-    assert isinstance(listed, dict)
-    assert listed["delegations"][0]["certificates"][0]["serial"] == 7
-    assert await headgate.json("delegations", "end", row[:6]) == {"ended": row}
-    assert delegation["state"] == "ended"
-    unknown = await headgate("delegations", "end", "ffff")
-    assert (unknown.status, "No delegation" in unknown.stderr.decode()) == (1, True)
-    assert (await headgate("delegations", "end")).status == 2
-
-
 async def test_no_token_goes_to_this_machine_for_a_site_elsewhere(tmp_path: Path):
     """A translator on the loopback of a remote site is whoever listens here: refused, unasked."""
     site = {
@@ -416,11 +216,3 @@ async def test_two_renewals_at_once_are_one(headgate: CommandLine, translator: F
     done = await asyncio.gather(*(headgate("ssh-renew", "--quiet", where) for _ in range(4)))
     assert [d.status for d in done] == [0, 0, 0, 0]
     assert len(translator.keys) == 2
-
-
-async def test_no_secret_is_ever_shown(headgate: CommandLine):
-    """Neither token nor key is printed, or in the arguments of what is run."""
-    done = await headgate("ssh", "--json", "login.example.org")
-    key = (directory(headgate) / "id_ed25519").read_text().splitlines()[1]
-    for secret in (login(headgate)["access_token"], login(headgate)["refresh_token"], key):
-        assert secret.encode() not in done.stdout + done.stderr

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -12,11 +13,13 @@ import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from headgate.identity import Identity
 from token_translator import wire
 from token_translator.grants import Grant
 from token_translator.signer_client import SignerClient
 
 ISSUER = "https://iam.example/"
+ALICE = Identity(ISSUER, "alice")
 KEY_ID = "v1;iss=https://iam.example/;sub=alice"
 
 
@@ -90,3 +93,11 @@ async def run(signer: Any, verb: str, *options: str) -> subprocess.CompletedProc
         text=True,
         env=dict(signer.env) or None,
     )
+
+
+async def verified(signer: Any, *options: str) -> dict[str, Any]:
+    """What `ledger verify` finds; it must be intact."""
+    done = await run(signer, "ledger verify", "--json", *options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found

@@ -1,127 +1,30 @@
-"""Authorities' keys in a file, an agent and a token; before a real sshd; and their rotation."""
+"""Authorities' keys in a file, an agent and a token; wrong settings of them; and their rotation."""
 
 import asyncio
-import contextlib
-import getpass
 import json
-import os
-import subprocess
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
-from aiohttp.test_utils import unused_port
 from cryptography.hazmat.primitives.serialization import ssh
 
 from headgate.problems import Unavailable
 from testbed.waiting import until
+from tests.service.token_translator.authority_keys import (
+    HOSTS,
+    Agent,
+    Token,
+    both,
+    call,
+    in_agent,
+)
 from tests.service.token_translator.signer_requests import (
     connected,
-    new_key,
     run,
     sign,
     sign_host,
 )
 from token_translator.keys import accept
-
-MODULE = "/usr/lib/softhsm/libsofthsm2.so"
-PIN = "5678"
-HOSTS = '["localhost", "*.site.example"]'
-
-
-async def call(*argv: str, env: Mapping[str, str] | None = None) -> str:
-    """A command's output; it must succeed."""
-    return await asyncio.to_thread(
-        subprocess.check_output, argv, text=True, stderr=subprocess.STDOUT, env=env
-    )
-
-
-@dataclass(slots=True)
-class Agent:
-    """An ssh-agent, and the fingerprints of the keys put into it."""
-
-    socket: Path
-    process: subprocess.Popen[bytes]
-
-    @classmethod
-    def start(cls, socket: Path) -> "Agent":
-        """An agent in the foreground."""
-        argv = ["ssh-agent", "-D", "-a", str(socket)]
-        return cls(socket, subprocess.Popen(argv, stdout=subprocess.DEVNULL))
-
-    async def add(self, *kind: str) -> str:
-        """Make a key and put it in; the file is removed."""
-        await until(self.socket.exists, seconds=10)
-        path = self.socket.with_name("key")
-        await call("ssh-keygen", "-q", "-N", "", "-f", str(path), "-t", *kind)
-        await call("ssh-add", "-q", str(path), env={"SSH_AUTH_SOCK": str(self.socket)})
-        path.unlink()
-        return accept(path.with_suffix(".pub").read_text()).fingerprint
-
-    def kill(self) -> None:
-        """End it, and the keys in it."""
-        self.process.kill()
-        self.process.wait()
-        self.socket.unlink(missing_ok=True)
-
-
-@pytest.fixture
-def agent(tmp_path: Path) -> Iterator[Agent]:
-    """A running agent."""
-    one = Agent.start(tmp_path / "agent")
-    yield one
-    one.kill()
-
-
-@dataclass(frozen=True, slots=True)
-class Token:
-    """A software token, with its PIN in a file."""
-
-    folder: Path
-
-    @property
-    def env(self) -> dict[str, str]:
-        """Where its library finds it."""
-        return {"SOFTHSM2_CONF": str(self.folder / "conf")}
-
-    async def make(self, label: str, kind: str) -> None:
-        """Make a key pair in it."""
-        login = ("--login", "--pin", PIN, "--token-label", "headgate")
-        generate = ("--keypairgen", "--key-type", kind, "--label", label)
-        await call("pkcs11-tool", "--module", MODULE, *login, *generate, env=self.env)
-
-    def key(self, label: str) -> str:
-        """How the settings name a key."""
-        return (
-            f'{{ kind = "pkcs11", module = "{MODULE}", token = "headgate", label = "{label}", '
-            f'pin_file = "{self.folder}/pin" }}'
-        )
-
-
-@pytest.fixture
-def token(tmp_path: Path) -> Token:
-    """An initialised token."""
-    one = Token(tmp_path / "token")
-    (one.folder / "tokens").mkdir(parents=True)
-    (one.folder / "conf").write_text(f"directories.tokendir = {one.folder}/tokens\n")
-    (one.folder / "pin").write_text(PIN)
-    (one.folder / "pin").chmod(0o600)
-    initialise = ("--init-token", "--free", "--label", "headgate", "--so-pin", "1234")
-    argv = ("softhsm2-util", *initialise, "--pin", PIN)
-    subprocess.run(argv, check=True, capture_output=True, env=one.env)
-    return one
-
-
-def in_agent(agent: Agent, fingerprint: str) -> str:
-    """How the settings name a key."""
-    return f'{{ kind = "agent", socket = "{agent.socket}", fingerprint = "{fingerprint}" }}'
-
-
-def both(user: str, host: str) -> dict[str, str]:
-    """The settings of two keys."""
-    return {"user_ca": f"[{user}]", "host_ca": f"[{host}]"}
 
 
 def proved(certificate: str, line: str) -> ssh.SSHCertificate:
@@ -184,124 +87,6 @@ async def test_keys_in_a_token(make_signer: Any, token: Token, kind: str) -> Non
         assert known.user_ca[0].endswith(" user-ca")
         proved((await sign(client)).certificate, known.user_ca[0])
         proved((await sign_host(client, "a.site.example")).certificate, known.host_ca[0])
-
-
-SSHD = """
-ListenAddress 127.0.0.1
-Port {port}
-HostKey {folder}/host
-HostCertificate {folder}/host-cert.pub
-PidFile none
-StrictModes no
-UsePAM no
-PermitRootLogin yes
-TrustedUserCAKeys {folder}/user_ca.pub
-AuthorizedPrincipalsFile {folder}/principals
-AuthorizedKeysFile none
-"""
-
-
-def start_sshd(folder: Path) -> subprocess.Popen[bytes]:
-    """The process; as root it wants a folder to be confined in."""
-    if os.geteuid() == 0:
-        Path("/run/sshd").mkdir(exist_ok=True)
-    argv = ("/usr/sbin/sshd", "-D", "-e", "-f", str(folder / "sshd_config"))
-    with (folder / "sshd.log").open("wb") as log:
-        return subprocess.Popen(argv, stderr=log)
-
-
-@contextlib.asynccontextmanager
-async def sshd(folder: Path) -> AsyncIterator[int]:
-    """A real sshd on loopback with what is in a folder; its port."""
-    port = unused_port()
-    (folder / "sshd_config").write_text(SSHD.format(port=port, folder=folder))
-    process = start_sshd(folder)
-    try:
-        words = folder / "sshd.log"
-        await until(lambda: b"Server listening" in words.read_bytes(), seconds=10)
-        yield port
-    finally:
-        process.terminate()
-        process.wait()
-
-
-async def login(folder: Path, port: int) -> tuple[int, str]:
-    """Log in with the certificate in a folder, to a host that only its authority vouches for."""
-    options = {
-        "BatchMode": "yes",
-        "CertificateFile": str(folder / "user-cert.pub"),
-        "GlobalKnownHostsFile": "/dev/null",
-        "IdentitiesOnly": "yes",
-        "IdentityFile": str(folder / "user"),
-        "StrictHostKeyChecking": "yes",
-        "UserKnownHostsFile": str(folder / "known_hosts"),
-        "ConnectTimeout": "10",
-    }
-    words = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
-    target = ("-p", str(port), "-l", getpass.getuser(), "localhost", "echo", "in")
-    done = await asyncio.to_thread(
-        subprocess.run,
-        ["ssh", "-F", "none", *words, *target],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    return done.returncode, done.stdout + done.stderr
-
-
-async def prepared(folder: Path, signer: Any, principal: str = "hg:site1:alice") -> None:
-    """The files of an sshd and its visitor, certified by a signer."""
-    for name in ("user", "host"):
-        await call("ssh-keygen", "-q", "-N", "", "-f", str(folder / name), "-t", "ed25519")
-    async with connected(signer) as client:
-        known = await client.authorities()
-        user = await sign(client, key=(folder / "user.pub").read_text())
-        host = await sign_host(client, "localhost", key=(folder / "host.pub").read_text())
-    (folder / "user-cert.pub").write_text(user.certificate)
-    (folder / "host-cert.pub").write_text(host.certificate)
-    (folder / "user_ca.pub").write_text("\n".join(known.user_ca))
-    (folder / "principals").write_text(f"{principal}\n")
-    authority = f"@cert-authority [localhost]:* {known.host_ca[0]}\n"
-    (folder / "known_hosts").write_text(authority)
-
-
-@pytest.mark.site  # sshd
-@pytest.mark.parametrize("kept_in", ["file", "agent", "token"])
-async def test_accepted_by_a_real_sshd(
-    make_signer: Any, tmp_path: Path, request: pytest.FixtureRequest, kept_in: str
-) -> None:
-    """User and host certificates are good for a stock sshd and ssh, wherever the keys are."""
-    keys, env = await keys_in(kept_in, request)
-    signer = await asyncio.to_thread(make_signer, keys, env, hostnames=HOSTS)
-    folder = tmp_path / "sshd"
-    folder.mkdir()
-    await prepared(folder, signer)
-    async with sshd(folder) as port:
-        assert await login(folder, port) == (0, "in\n")
-        (folder / "principals").write_text("hg:site2:alice\n")
-        status, words = await login(folder, port)
-        assert status == 255
-        assert "Permission denied" in words
-        wrong = f"@cert-authority [localhost]:* {new_key()}\n"
-        (folder / "known_hosts").write_text(wrong)
-        assert "Host key verification failed" in (await login(folder, port))[1]
-
-
-async def keys_in(
-    kept_in: str, request: pytest.FixtureRequest
-) -> tuple[dict[str, str] | None, dict[str, str] | None]:
-    """Settings and environment of a signer whose keys are somewhere."""
-    if kept_in == "agent":
-        agent = request.getfixturevalue("agent")
-        names = [await agent.add("ed25519"), await agent.add("ecdsa")]
-        return both(*(in_agent(agent, name) for name in names)), None
-    if kept_in == "token":
-        token = request.getfixturevalue("token")
-        await token.make("user-ca", "EC:secp256r1")
-        await token.make("host-ca", "EC:edwards25519")
-        return both(token.key("user-ca"), token.key("host-ca")), token.env
-    return None, None
 
 
 def rewrite(signer: Any, settings: Mapping[str, str]) -> None:

@@ -9,9 +9,11 @@ import aiohttp
 import msgspec
 from authlib.oauth2.rfc6749.parameters import prepare_token_request
 from authlib.oauth2.rfc8414 import AuthorizationServerMetadata
+from yarl import URL
 
 from headgate.cli.failures import CommandFailure
 from headgate.cli.logins import Exchanged, Login
+from headgate.client.transport import is_private
 from headgate.clock import Clock
 
 TIMEOUT = aiohttp.ClientTimeout(total=15)
@@ -20,6 +22,13 @@ AWAY = "unreachable"
 """Not an OAuth error: no answer came, or the issuer is out of order (5xx)."""
 DEFAULT_SCOPES = ("openid", "profile", "offline_access")
 EXCHANGE_GRANT = "urn:ietf:params:oauth:grant-type:token-exchange"
+_ENDPOINTS = (
+    "authorization_endpoint",
+    "device_authorization_endpoint",
+    "token_endpoint",
+    "revocation_endpoint",
+    "jwks_uri",
+)
 _ACCESS_TOKEN = "urn:ietf:params:oauth:token-type:access_token"  # noqa: S105 - a name of RFC 8693
 
 
@@ -114,6 +123,13 @@ class IssuerClient:
                 metadata.validate_token_endpoint()
             except ValueError as error:
                 raise IssuerFailure(f"The issuer {self.issuer} is not usable: {error}.") from error
+        for name in _ENDPOINTS:
+            # The browser is handed one of them: of whatever else an address can start, none.
+            url = URL(str(metadata.get(name) or self.issuer))
+            if url.scheme != "https" and not (
+                url.scheme == "http" and (self._insecure or is_private(url))
+            ):
+                raise IssuerFailure(f"The issuer {self.issuer} is not usable: {name} is not https.")
         return Endpoints(
             token=str(metadata.get("token_endpoint") or ""),
             authorization=str(metadata.get("authorization_endpoint") or ""),

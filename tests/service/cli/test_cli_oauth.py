@@ -114,3 +114,22 @@ async def test_an_issuer_under_another_name_is_refused(hurried_issuer: Issuer, c
         )
         with pytest.raises(IssuerFailure, match="calls itself"):
             await device_flow.start(oauth)
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["authorization_endpoint", "device_authorization_endpoint", "jwks_uri"]
+)
+@pytest.mark.parametrize(
+    "address", ["file:///etc/passwd", "vscode://evil.ext/run", "--remote=evil", "http://evil.test/"]
+)
+async def test_an_issuer_names_https_addresses_only(
+    oauth: IssuerClient, endpoint: str, address: str
+):
+    """The browser is not handed whatever a hostile issuer has in its discovery document."""
+    document = {
+        "issuer": oauth.issuer,
+        "token_endpoint": f"{oauth.issuer}token",
+        endpoint: address,
+    }
+    with pytest.raises(IssuerFailure, match=f"{endpoint} is not https"):
+        oauth._checked(document)

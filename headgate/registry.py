@@ -125,8 +125,12 @@ class RegistryClient:
             timeout=self._timeout,
             allow_redirects=False,
         ) as response:
-            body = await response.content.read(MAX_ANSWER)
-            return response.status, body
+            body = bytearray()
+            async for chunk in response.content.iter_chunked(MAX_ANSWER):
+                body += chunk
+                if len(body) > MAX_ANSWER:
+                    raise ValueError("the registry answers more than an account")
+            return response.status, bytes(body)
 
 
 def _known(account: Account) -> Standing:

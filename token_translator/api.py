@@ -134,9 +134,10 @@ async def post_certificate(request: web.Request) -> web.Response:
 async def post_seal(request: web.Request) -> web.Response:
     """Register a row and its digest while the token is there: 201, or 200 if it was already."""
     callers = request.app[CALLERS]
+    # First: a service that is stopped while its body comes slowly is stopped.
+    body = await json_body(request, SealRequest)
     peer = await callers.service(request.headers.get(HEADER, ""), "seals")
     principal = await callers.behind(peer, bearer_token(request))
-    body = await json_body(request, SealRequest)
     new = await request.app[ISSUING].seal(
         principal, instance=peer.instance, row=body.row, digest=body.digest, realm=body.realm
     )
@@ -147,9 +148,9 @@ async def post_seal(request: web.Request) -> web.Response:
 
 async def post_delegated_certificate(request: web.Request) -> web.Response:
     """A certificate for one command on a sealed row; the service's own word is enough."""
+    body = await json_body(request, SealedCertificateRequest)
     credential = request.headers.get(HEADER, "")
     peer = await request.app[CALLERS].service(credential, "certificates.delegated")
-    body = await json_body(request, SealedCertificateRequest)
     issued = await request.app[ISSUING].for_seal(
         instance=peer.instance,
         row=body.row,

@@ -265,6 +265,7 @@ def policy(settings: Settings) -> Policy:
         realms=settings.realms,
         key_types=settings.key_types,
         session_program=settings.session_program,
+        per_minute=settings.per_minute,
         seal_max_age=timedelta(seconds=delegation.max_age),
         sealed_lifetime=timedelta(seconds=delegation.lifetime),
         sealed_per_minute=delegation.per_minute,

@@ -78,7 +78,8 @@ class Delegations:
         if not await self._seals.end(identity, row, self._clock.now()):
             raise NotFound("There is no such delegation of yours.", code="seal_unknown")
         live = await self._certificates.live(identity)
-        serials = tuple(found.serial for found in live if found.row == str(row))
+        mine = (found for found in live if found.row == str(row) and not found.revoked)
+        serials = tuple(found.serial for found in mine)
         if serials:
             by = f"owner:{identity.iss}#{identity.sub}"
             await self._certificates.revoke(serials=serials, reason=ENDED, by=by)

@@ -144,6 +144,24 @@ def grant_sealed(
     )
 
 
+def require_suitable(account: Account) -> None:
+    """Return unless the registry maps somebody to an account that nobody may be.
+
+    Raises:
+        Forbidden: `account_unsuitable`: root by name or by number, or no name of an account.
+    """
+    named = re.fullmatch(ACCOUNT, account.account) and re.fullmatch(REALM, account.realm)
+    if not named or account.uid == 0 or account.account == "root":
+        raise _unsuitable()
+
+
+def _unsuitable() -> Forbidden:
+    return Forbidden(
+        "The account this identity is mapped to never gets a certificate.",
+        code="account_unsuitable",
+    )
+
+
 def _grant(
     account: Account,
     *,
@@ -156,12 +174,9 @@ def _grant(
 ) -> Grant:
     places = [account.realm] if hosts is None else [f"{account.realm}@{host}" for host in hosts]
     principals = tuple(f"hg:{place}:{account.account}" for place in places)
-    named = principals and all(PRINCIPAL.fullmatch(principal) for principal in principals)
-    if not named or account.uid == 0 or account.account == "root":
-        raise Forbidden(
-            "The account this identity is mapped to never gets a certificate.",
-            code="account_unsuitable",
-        )
+    if not principals or not all(PRINCIPAL.fullmatch(principal) for principal in principals):
+        raise _unsuitable()
+    require_suitable(account)
     until = until.astimezone(UTC).replace(microsecond=0)
     if until <= now:
         raise Unauthenticated("The token has expired.")

@@ -19,6 +19,7 @@ from token_translator.wire import MAX_REVOKED_AT_ONCE, MAX_SERIAL
 
 EX_TEMPFAIL = 75
 LATER = "the signer does not answer: the service revokes as soon as it does"
+NOTHING = "nothing to revoke: no unexpired certificate has such a serial, or is of this identity"
 
 _SENTENCES = {
     "suspend": "sign nothing more for an identity, revoke what lives, close its connections",
@@ -110,7 +111,11 @@ async def _revoke(options: argparse.Namespace, suspending: Suspending, by: str) 
     _, revoked = await suspending.revoke(wanted)
     if revoked is None:
         return _later()
-    _say(f"revoked, entry {revoked.version} of the ledger; serials: {len(revoked.serials)}")
+    if revoked.effect == "nothing":
+        _say(NOTHING)
+        return 1
+    done = "was revoked already" if revoked.effect == "already" else "revoked"
+    _say(f"{done}, entry {revoked.version} of the ledger; serials: {len(revoked.serials)}")
     return 0
 
 

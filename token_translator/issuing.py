@@ -65,6 +65,7 @@ class Policy:
     realms: Sequence[str]
     key_types: frozenset[str]
     session_program: str
+    per_minute: int
     seal_max_age: timedelta
     sealed_lifetime: timedelta
     sealed_per_minute: int
@@ -125,6 +126,7 @@ class Issuing:
         self._signer = signer
         self._seals = seals
         self._clock = clock
+        self._pace = Throttle(policy.per_minute)
         self._by_person = Throttle(policy.sealed_per_minute)
         self._by_service = Throttle(policy.sealed_per_minute_of_service)
 
@@ -134,6 +136,7 @@ class Issuing:
         """A certificate for somebody's own login; `instance` is the service in between, if any."""
         subject = _subject(principal, grants.Profile.PERSON, instance, request_id)
         async with self._recorded(subject):
+            self._check_pace(principal.identity)
             rule = self._admit(
                 principal, grants.Profile.PERSON, realm=wanted.realm, public_key=wanted.public_key
             )
@@ -148,6 +151,7 @@ class Issuing:
         """A certificate for a service that has the person's token: the session program only."""
         subject = _subject(principal, grants.Profile.SESSION, instance, request_id)
         async with self._recorded(subject):
+            self._check_pace(principal.identity)
             rule = self._admit(
                 principal, grants.Profile.SESSION, realm=wanted.realm, public_key=wanted.public_key
             )
@@ -270,6 +274,16 @@ class Issuing:
             return keys.accept(line, types=self._policy.key_types).kind
         except keys.KeyRefusedError as error:
             raise key_refused(str(error)) from error
+
+    def _check_pace(self, identity: Identity) -> None:
+        """One person must not use up what the signer does in a minute for everybody."""
+        wait = self._pace.take(identity, self._clock.monotonic())
+        if wait:
+            raise TooMany(
+                "You ask for more certificates than anybody needs; one is good for many logins.",
+                code="person_rate",
+                retry_after=math.ceil(wait),
+            )
 
     def _check_rate(self, seal: Seal) -> None:
         now = self._clock.monotonic()

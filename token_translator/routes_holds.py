@@ -124,12 +124,17 @@ async def post_revocation(request: web.Request) -> web.Response:
 
 
 async def _party(request: web.Request, verb: str) -> str:
-    """Who asks, as holds and ledger name them: a service with that verb, or an administrator."""
+    """Who asks, as holds and ledger name them: a service with that verb, or an administrator.
+
+    Whoever is suspended has no rights of an administrator: they could lift and revoke otherwise.
+    """
     callers = request.app[CALLERS]
     if HEADER in request.headers:
         peer = await callers.service(request.headers[HEADER], verb)
         return f"peer:{peer.instance}"
-    return request.app[ADMINISTRATORS].require(await callers.person(bearer_token(request)))
+    principal = await callers.person(bearer_token(request))
+    await request.app[SUSPENDING].require_free(principal.identity)
+    return request.app[ADMINISTRATORS].require(principal)
 
 
 def _asked(request: web.Request) -> Identity | None:

@@ -94,6 +94,7 @@ class Settings(Section, frozen=True):
     hosts: HostSettings = HostSettings()
     pam: PamSettings | None = None
     listen: ListenSettings = ListenSettings()
+    per_minute: Annotated[int, msgspec.Meta(ge=1)] = 60
     retention_days: Annotated[int, msgspec.Meta(ge=1, le=36500)] = 550
     log_level: str = "info"
 

@@ -4,7 +4,7 @@ from typing import Protocol
 
 from headgate import registry
 from headgate.identity import Identity
-from token_translator.grants import Account
+from token_translator.grants import Account, require_suitable
 from token_translator.holds import Holds, suspended
 
 
@@ -27,12 +27,14 @@ class Standing:
 
         Raises:
             Forbidden: `account_unknown`, `account_pending`, `account_blocked`, with the registry's
-                words about what to do, or `suspended`.
+                words about what to do, `account_unsuitable`, or `suspended`.
             Unavailable: one of them is away, or does not answer as it should.
         """
         found = (await self._registry.standing(identity, realm)).active_account()
+        account = Account(realm=realm, account=found.account, uid=found.uid)
+        require_suitable(account)
         await self.require_free(identity, realm)
-        return Account(realm=realm, account=found.account, uid=found.uid)
+        return account
 
     async def require_free(self, identity: Identity, realm: str) -> None:
         """Return if no hold is in force.

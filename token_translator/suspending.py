@@ -11,7 +11,7 @@ from headgate.identity import Identity
 from headgate.problems import Fault, Invalid, Unavailable
 from token_translator import wire
 from token_translator.changes import SETTLED_SECONDS
-from token_translator.holds import EVERYWHERE, Hold, HoldStore
+from token_translator.holds import EVERYWHERE, Hold, HoldStore, suspended
 from token_translator.revocations import Order, Revocation, Revocations
 
 log = structlog.get_logger(__name__)
@@ -94,6 +94,18 @@ class Suspending:
     async def in_force(self, *, owner: str | None, identity: Identity | None) -> Sequence[Hold]:
         """At most `MAX_SHOWN` holds, the newest first; raises `Unavailable`."""
         return await self._holds.in_force(owner=owner, identity=identity, limit=MAX_SHOWN)
+
+    async def require_free(self, identity: Identity) -> None:
+        """Return if no hold at all is in force: one in any realm takes away what is for the site.
+
+        The database is asked, not what is known from memory: these are seldom questions.
+
+        Raises:
+            Forbidden: `suspended`. Unavailable: the database is away.
+        """
+        held = await self._holds.in_force(identity=identity, limit=1)
+        if held:
+            raise suspended(held[0].reason)
 
     async def revoke(self, wanted: Revocation) -> tuple[Order, wire.Revoked | None]:
         """Revoke for good; the order as it was written, and None while the signer is away.

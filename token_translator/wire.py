@@ -141,12 +141,17 @@ class Recorded(msgspec.Struct, frozen=True, tag="recorded"):
     id: int
 
 
+Effect = Literal["revoked", "already", "nothing"]
+"""Of an order to revoke: something new, nothing but what was before, nothing that there is."""
+
+
 class Revoked(msgspec.Struct, frozen=True, tag="revoked"):
     """Revoked, and in the ledger as entry `version`; the serials that this concerns."""
 
     id: int
     version: int
     serials: tuple[int, ...]
+    effect: Effect = "revoked"
 
 
 class RevokedNow(msgspec.Struct, frozen=True, tag="revoked_now"):

@@ -39,7 +39,7 @@ Options = argparse.Namespace
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb; the exit status is 78 where the settings are wrong."""
-    options = arguments.parser().parse_args(argv)
+    options = arguments.parse(argv)
     os.umask(0o077)  # the databases' files too are nobody else's
     try:
         settings = load(options.config, SignerSettings)

@@ -1,6 +1,7 @@
 """The command line of `headgate-signer`."""
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 from headgate.identity import Identity
@@ -25,6 +26,16 @@ _LEDGER = (
     ("erase", "delete a person's key: what the ledger says of them is noise from then on"),
     ("retain", "delete entries older than retention_days"),
 )
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The options of a command; one that says nothing sensible ends here, with status 2."""
+    options = parser().parse_args(argv)
+    if options.verb == "revoke":
+        named = (options.serial, options.key, options.user, options.authority)
+        if not any(named):
+            options.complain("name a serial, a key, a user or an authority")
+    return options
 
 
 def parser() -> Parser:
@@ -116,6 +127,7 @@ def _revoke(verb: Parser) -> None:
     verb.add_argument("--authority", default="", metavar="SHA256:…")
     verb.add_argument("--active", action="store_true", help="also an authority that is in use")
     verb.add_argument("--reason", required=True)
+    verb.set_defaults(complain=verb.error)
 
 
 def _user(verb: Parser, *, required: bool) -> None:

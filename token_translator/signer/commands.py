@@ -23,6 +23,8 @@ from token_translator.signer.tables import LEDGER
 UNSET = 2**32 - 1
 """What /proc/self/loginuid says of a process that nobody's login started."""
 
+NOTHING = "nothing to revoke: no unexpired certificate has such a serial, or is this user's"
+
 
 def verify(ledger: Ledger, copy: Path | None, now: datetime) -> tuple[int, dict[str, Any]]:
     """Walk the chain, hold a copy and the lists against it; the exit status, and what was found."""
@@ -85,13 +87,16 @@ def retain(
 def revoke(
     ledger: Ledger, persons: Persons, wanted: revocations.Wanted, now: datetime
 ) -> tuple[int, dict[str, Any]]:
-    """Revoke; status 1 if it cannot be."""
+    """Revoke; status 1 if it cannot be, or there is nothing to be."""
     try:
         with ledger.writing(now) as writing:
             outcome = revocations.revoke(writing, persons, wanted)
     except DeclinedError as error:
         return 1, {"revoked": False, "why": str(error)}
-    return 0, {"revoked": True, "version": outcome.version, "serials": outcome.serials}
+    if outcome.effect == "nothing":
+        return 1, {"revoked": False, "why": NOTHING}
+    note = {"note": "was revoked already"} if outcome.effect == "already" else {}
+    return 0, {"revoked": True, **note, "version": outcome.version, "serials": outcome.serials}
 
 
 def reconcile(

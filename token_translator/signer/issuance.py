@@ -21,6 +21,10 @@ class HostKeyError(DeclinedError, KeyRefusedError):
     """A host's key, for which somebody wants a user certificate."""
 
 
+class RevokedKeyError(DeclinedError, KeyRefusedError):
+    """A revoked key: whoever brings it may be who stole it, and not every host has the list."""
+
+
 def identity(subject: wire.Subject) -> Identity:
     """Whom an entry is about; a service that asks for itself is its instance."""
     if subject.sub:
@@ -78,17 +82,21 @@ def issue_to_user(writing: Writing, *, record: Record, key: PublicKey, refused: 
     """Append a user certificate's entry; its serial.
 
     Raises:
-        HostKeyError: the key is a host's; the refusal is recorded.
+        RevokedKeyError, HostKeyError: the key is revoked, or a host's; the refusal is recorded.
     """
+    _require_unrevoked(writing, key, refused)
     if key.fingerprint in writing.host_keys:
-        error = HostKeyError("This is the key of a host of this site.")
-        writing.append(refused("key_refused", str(error)))
-        raise error
+        raise _recorded(writing, HostKeyError("This is the key of a host of this site."), refused)
     return writing.append(record).serial or 0
 
 
-def issue_to_host(writing: Writing, *, record: Record, key: PublicKey) -> int:
-    """Append a host certificate's entry, and remember its key as a host's; its serial."""
+def issue_to_host(writing: Writing, *, record: Record, key: PublicKey, refused: Refusal) -> int:
+    """Append a host certificate's entry, and remember its key as a host's; its serial.
+
+    Raises:
+        RevokedKeyError: the key is revoked; the refusal is recorded.
+    """
+    _require_unrevoked(writing, key, refused)
     entry = writing.append(record)
     keep_host_key(writing, entry.seq, key.fingerprint)
     return entry.serial or 0
@@ -100,6 +108,16 @@ def keep_host_key(writing: Writing, seq: int, fingerprint: str) -> None:
     known = select(HOST_KEYS.c.seq).where(HOST_KEYS.c.fingerprint == fingerprint)
     if writing.connection.execute(known).first() is None:
         writing.connection.execute(insert(HOST_KEYS).values(fingerprint=fingerprint, seq=seq))
+
+
+def _require_unrevoked(writing: Writing, key: PublicKey, refused: Refusal) -> None:
+    if key.fingerprint in writing.revoked_keys:
+        raise _recorded(writing, RevokedKeyError("this key was revoked; make a new one"), refused)
+
+
+def _recorded(writing: Writing, error: KeyRefusedError, refused: Refusal) -> KeyRefusedError:
+    writing.append(refused("key_refused", str(error)))
+    return error
 
 
 def _about_user(request: wire.Sign) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from token_translator.database import READ_ONLY
 from token_translator.signer.entries import ChainError, Entry, Head, Record, make, walk
 from token_translator.signer.persons import Person, Persons
 from token_translator.signer.position import Position
-from token_translator.signer.tables import HOST_KEYS, LEDGER
+from token_translator.signer.tables import HOST_KEYS, LEDGER, REVOKED_KEYS
 
 PAGE = 1000
 # One lock per ledger table, whatever schema it is in; it is given back with the transaction.
@@ -37,7 +37,7 @@ class DeclinedError(Exception):
 class Writing:
     """One transaction on the ledger, held against all other writers until it ends.
 
-    `host_keys`: the fingerprints among those asked for by `know` that are hosts'.
+    `host_keys` and `revoked_keys`: the fingerprints among those asked for by `know` that are.
     """
 
     def __init__(self, connection: Connection, persons: Persons, head: Head, now: datetime) -> None:
@@ -45,6 +45,7 @@ class Writing:
         self.now = now
         self._store = persons
         self.host_keys: set[str] = set()
+        self.revoked_keys: set[str] = set()
         self._known: dict[Identity, Person] = {}
         self._head = head
         self._waiting: list[Entry] = []
@@ -55,13 +56,15 @@ class Writing:
         return self._head
 
     def know(self, identities: Collection[Identity], keys: Collection[str] = ()) -> None:
-        """Find or make these persons in one go, and find which of the keys are hosts'."""
+        """Find or make these persons in one go; find which of the keys are hosts', or revoked."""
         missing = set(identities) - self._known.keys()
         if missing:
             self._known.update(self._store.of(missing, self.now))
         if keys:
-            of_hosts = select(HOST_KEYS.c.fingerprint).where(HOST_KEYS.c.fingerprint.in_(keys))
-            self.host_keys.update(self.connection.scalars(of_hosts))
+            # Never from memory: other signers on this database, and commands, write them, too.
+            for found, table in ((self.host_keys, HOST_KEYS), (self.revoked_keys, REVOKED_KEYS)):
+                among = select(table.c.fingerprint).where(table.c.fingerprint.in_(keys))
+                found.update(self.connection.scalars(among))
 
     def append(self, record: Record) -> Entry:
         """Put an entry at the end."""

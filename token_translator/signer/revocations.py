@@ -13,6 +13,7 @@ from token_translator.signer.entries import ChainError, Entry, Record
 from token_translator.signer.ledger import DeclinedError, Writing
 from token_translator.signer.persons import Persons
 from token_translator.signer.tables import AUTHORITIES, LEDGER, REVOKED_KEYS, REVOKED_SERIALS
+from token_translator.wire import Effect
 
 Range = tuple[int, int]
 CHUNK = 500
@@ -40,6 +41,7 @@ class Outcome:
 
     version: int
     serials: tuple[int, ...]
+    effect: Effect = "revoked"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +75,16 @@ def revoke(writing: Writing, persons: Persons, wanted: Wanted) -> Outcome:
     writing.flush()
     connection, now = writing.connection, int(writing.now.timestamp())
     concerned = _concerned(connection, persons, wanted, now)
-    known = set(_revoked_among(connection, concerned))
+    # Those named may have expired since, or be of a lost range: still they were revoked.
+    known = set(_revoked_among(connection, sorted({*concerned, *wanted.serials})))
     serials = [serial for serial in concerned if serial not in known]
     keys = _new_keys(connection, wanted.keys)
     authority = _authority(connection, wanted) if wanted.authority else ""
+    effect: Effect = "already" if known or wanted.keys or wanted.authority else "nothing"
     if serials or keys or authority:
         _write(writing, wanted, serials, keys, authority)
-    return Outcome(version(connection), tuple(concerned))
+        effect = "revoked"
+    return Outcome(version(connection), tuple(concerned), effect)
 
 
 def apply(connection: Connection, seq: int, document: Mapping[str, Any]) -> None:
@@ -261,6 +266,7 @@ def _write(
     )
     writing.flush()
     apply(writing.connection, entry.seq, {"kind": "revoked", **public})
+    writing.revoked_keys.update(keys)
 
 
 def _keep_serials(

@@ -141,8 +141,8 @@ class Signing:
         verify = partial(check_host, self._ceilings, request)
         key = await self._admitted(request, verify, refused)
         record = issuance.issued_host(request, key, fingerprint(authority.blob))
-        issue = partial(issuance.issue_to_host, record=record, key=key)
-        serial = await self._write(issue, record.identity)
+        issue = partial(issuance.issue_to_host, record=record, key=key, refused=refused)
+        serial = await self._write(issue, record.identity, key=key.fingerprint)
         signed = certificate.of_host(
             key,
             request.hostnames,
@@ -212,7 +212,7 @@ class Signing:
         except DeclinedError as error:
             return wire.Refused(request.id, "ceiling", str(error))
         log.info("revoked", version=outcome.version, serials=len(outcome.serials))
-        return wire.Revoked(request.id, outcome.version, outcome.serials)
+        return wire.Revoked(request.id, outcome.version, outcome.serials, outcome.effect)
 
     async def _append(self, record: Record) -> None:
         identities = (record.identity,) if record.by is None else (record.identity, record.by)

@@ -331,7 +331,9 @@ def start(
     """Starts a translator whose TOML has `more` at its end."""
 
     @contextlib.asynccontextmanager
-    async def start_one(more: str = "", own: SignerProcess | None = None) -> AsyncIterator[Site]:
+    async def start_one(
+        more: str = "", own: SignerProcess | None = None, per_minute: int = 0
+    ) -> AsyncIterator[Site]:
         port = unused_port()
         url = f"http://127.0.0.1:{port}"
         config = folder / "tokens.toml"
@@ -346,6 +348,9 @@ def start(
             + write_peer("frontdoor", peer_keys.frontdoor, '["certificates.login"]', DOOR_AUDIENCE)
             + more
         )
+        if per_minute:
+            text = config.read_text()
+            config.write_text(text.replace("per_minute = 100000", f"per_minute = {per_minute}"))
         settings = load(config, Settings)
         async with (
             assembled(settings, SystemClock()) as app,

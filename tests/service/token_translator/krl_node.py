@@ -40,7 +40,7 @@ class Translator:
         """A list from now on."""
         size = len(body) if length is None else length
         head = f"HTTP/1.1 200 OK\r\nContent-Length: {size}\r\nETag: {etag}\r\n\r\n"
-        self.says = head.encode() + body
+        self.says = head.encode("latin-1") + body
 
     async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, one question."""

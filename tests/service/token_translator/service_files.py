@@ -48,6 +48,7 @@ def write_tokens(folder: Path, *, url: str, registry: str, socket: object, issue
 url = "{url}"
 audience = "{AUDIENCE}"
 realms = ["site1"]
+per_minute = 100000
 database = "sqlite+aiosqlite:///{folder}/tokens.sqlite"
 session_program = "{PROGRAM}"
 [identity]

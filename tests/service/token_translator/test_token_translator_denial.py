@@ -146,6 +146,26 @@ async def test_who_may_suspend(site: Any):
     assert (await asked.json())["owner"] == f"admin:{site.issuer.url}#carol"
 
 
+@pytest.mark.parametrize("realm", ["", "site1"])
+async def test_a_suspended_administrator_is_none(site: Any, realm: str):
+    """Whoever is held, everywhere or in one realm, neither holds, looks, lifts nor revokes."""
+    token = site.issuer.token("root-of-trust")
+    headers = {"Authorization": f"Bearer {token}"}
+    of_erin = await held(site)
+    own = await held(site, sub="root-of-trust", realm=realm)
+    wanted = {"iss": site.issuer.url, "sub": "alice", "reason": WHY}
+    for answer in (
+        await site.post("/v1/holds", wanted, token=token),
+        await site.client.get("/v1/holds", headers=headers),
+        await site.client.delete(f"/v1/holds/{of_erin['id']}", headers=headers),
+        await site.post("/v1/revocations", {"serials": [1], "reason": WHY}, token=token),
+    ):
+        assert WHY in (await problem(answer, 403, "suspended"))["detail"]
+    assert (await lift(site, own["id"])).status == 204
+    shown = await (await site.client.get("/v1/holds", headers=headers)).json()
+    assert [one["id"] for one in shown["holds"]] == [of_erin["id"]]
+
+
 async def test_an_administrator_named_for_nobody_is_a_mistake(start: Any, issuer: Any):
     """An entry without subjects and groups, or for a stranger's issuer, does not start."""
     for wrong in (

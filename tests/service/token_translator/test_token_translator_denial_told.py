@@ -132,8 +132,13 @@ async def test_at_the_hosts_terminal(site: Any, key_line: str, folder: Path, tmp
     assert (await run("resume", found["id"]))[0] == 0
     assert (await run("resume", imported["id"], "--force"))[0] == 0
     after = await (await certificate(site, key_line)).json()
-    status, said = await run("revoke", "--serial", str(after["serial"]), "--reason", WHY)
-    assert status == 0, said
+    serial = ("revoke", "--serial", str(after["serial"]), "--reason", WHY)
+    status, said = await run(*serial)
+    assert (status, said.startswith("revoked, entry")) == (0, True), said
+    status, said = await run(*serial)
+    assert (status, "was revoked already" in said) == (0, True), said
+    status, said = await run("revoke", "--serial", "999999", "--reason", WHY)
+    assert (status, "nothing to revoke: " in said) == (1, True), said
     assert await revoked(site, after["certificate"], tmp_path)
     status, said = await run("suspend", "--iss", "https://x/", "--sub", "e", "--reason", WHY)
     assert (status, "iss:" in said) == (1, True), said

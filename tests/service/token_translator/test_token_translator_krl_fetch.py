@@ -123,6 +123,96 @@ async def test_krl_fetch_refuses_a_rollback(
     assert not node.file.exists()
 
 
+@pytest.mark.parametrize("version", [2**32 + 4, 2**62 + 1, 2**64 - 1])
+async def test_krl_fetch_refuses_a_version_that_nothing_could_follow(
+    node: Node, translator: Translator, make_list: MakeList, version: int
+) -> None:
+    """A version far above the last one is refused, so that the true ones after it are taken."""
+    translator.serves(make_list(3, 7))
+    await node.fetch(translator.url)
+    translator.serves(make_list(version))
+    assert (await node.fetch(translator.url)).status == 1
+    body = make_list(4, 7)
+    translator.serves(body)
+    assert (await node.fetch(translator.url)).status == 0
+    assert node.file.read_bytes() == body
+
+
+async def test_krl_fetch_gets_over_a_version_that_was_once_taken(
+    node: Node, translator: Translator, make_list: MakeList
+) -> None:
+    """A list with such a version, from before it was refused, does not stay for ever."""
+    node.file.write_bytes(make_list(2**64 - 1))
+    body = make_list(4, 7)
+    translator.serves(body)
+    assert (await node.fetch(translator.url)).status == 0
+    assert node.file.read_bytes() == body
+
+
+@pytest.mark.parametrize(
+    "etag", ["one", '""', '"a b"', '"a"b"', '"\u00e9"', f'"{"x" * 129}"', f'"{"\u00e9" * 12_000}"']
+)
+async def test_krl_fetch_keeps_no_etag_that_is_none(
+    node: Node, translator: Translator, make_list: MakeList, etag: str
+) -> None:
+    """What is no short ETag of RFC 9110 is neither kept nor sent back."""
+    translator.serves(make_list(3), etag)
+    for _ in range(2):
+        assert (await node.fetch(translator.url)).status == 0
+    assert node.status()["etag"] == ""
+    assert b"If-None-Match" not in translator.asked[1]
+
+
+@pytest.mark.parametrize("etag", ["x" * 9_000, '"a"\r\nX-More: 1'])
+async def test_krl_fetch_sends_no_etag_of_a_status_that_is_none(
+    node: Node, translator: Translator, make_list: MakeList, etag: str
+) -> None:
+    """An ETag that an earlier release kept, or somebody wrote, is not sent either."""
+    translator.serves(make_list(3), 'W/"one"')
+    await node.fetch(translator.url)
+    assert node.status()["etag"] == 'W/"one"'
+    (node.folder / "krl.status").write_text(json.dumps({**node.status(), "etag": etag}))
+    assert (await node.fetch(translator.url)).status == 0
+    assert b"If-None-Match" not in translator.asked[1]
+
+
+@pytest.mark.parametrize(
+    ("status", "asked"),
+    [(400, 3), (412, 3), (431, 3), (401, 2), (403, 2), (404, 2), (429, 2), (500, 2)],
+)
+async def test_krl_fetch_asks_once_more_without_its_etag(
+    node: Node, translator: Translator, make_list: MakeList, status: int, asked: int
+) -> None:
+    """A question that is refused as such is asked again without the ETag, and only once."""
+    translator.serves(make_list(3))
+    await node.fetch(translator.url)
+    translator.says = b"HTTP/1.1 %d No\r\nContent-Length: 0\r\n\r\n" % status
+    assert (await node.fetch(translator.url)).status == 1
+    assert [b"If-None-Match" in one for one in translator.asked] == [False, True, False][:asked]
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        b"HTTP/1.1 500 \x1b]0;x\x07\x1b[31m\x00\x9b1mBOO\r\nContent-Length: 0\r\n\r\n",
+        b"\x1b[31m\x00" + b"\xe9" * 60_000 + b"\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: \x1b[31m" + b"\xe9" * 60_000 + b"\r\n\r\nx",
+    ],
+    ids=["reason", "no HTTP", "length"],
+)
+async def test_krl_fetch_prints_what_a_server_said_as_text(
+    node: Node, translator: Translator, make_list: MakeList, says: bytes
+) -> None:
+    """A server's words reach a terminal and the status escaped, and only their beginning does."""
+    translator.serves(make_list(3))
+    await node.fetch(translator.url)
+    translator.says = says
+    done = await node.fetch(translator.url)
+    assert (done.status, len(done.stderr) < 600) == (1, True)
+    assert done.stderr.decode("ascii").rstrip("\n").isprintable()
+    assert (node.folder / "krl.status").stat().st_size < 2_000
+
+
 def _bad_answers(body: bytes) -> dict[str, bytes]:
     ok = b"HTTP/1.1 200 OK\r\n"
     sized = ok + b"Content-Length: %d\r\n\r\n"
@@ -219,7 +309,20 @@ async def test_krl_fetch_alarms_on_age(
     assert b"ALARM" in done.stderr
 
 
-@pytest.mark.parametrize("status", ["{", "[]", '{"confirmed_at": NaN, "version": 1}', "\udcff"])
+@pytest.mark.parametrize(
+    "status",
+    [
+        "{",
+        "[]",
+        '{"confirmed_at": NaN, "version": 1}',
+        '{"confirmed_at": 1, "version": Infinity}',
+        '{"confirmed_at": 1, "version": 18446744073709551615}',
+        "\udcff",
+        "[" * 60_000,
+        "x" * 100_000,
+    ],
+    ids=range(8),
+)
 async def test_krl_fetch_trusts_no_broken_status(
     node: Node, translator: Translator, make_list: MakeList, status: str
 ) -> None:
@@ -257,14 +360,14 @@ async def test_krl_fetch_runs_once_at_a_time(
 async def test_krl_fetch_writes_through_no_link(
     node: Node, translator: Translator, make_list: MakeList, tmp_path: Path
 ) -> None:
-    """A link in the list's place is not followed, and what it points to stays as it is."""
+    """A link is not followed and what it points to stays as it is; a status takes its place."""
     victim = tmp_path / "victim"
     victim.write_text("mine")
-    for name in ("krl", "krl.status", ".krl.lock"):
+    for name, status in (("krl", 2), (".krl.lock", 2), ("krl.status", 0)):
         (node.folder / name).unlink(missing_ok=True)
         (node.folder / name).symlink_to(victim)
         translator.serves(make_list(5))
-        assert (await node.fetch(translator.url)).status == 2
+        assert (await node.fetch(translator.url)).status == status
         assert victim.read_text() == "mine"
         (node.folder / name).unlink(missing_ok=True)
 

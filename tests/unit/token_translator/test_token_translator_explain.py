@@ -51,6 +51,7 @@ class Site:
     async def explain(self, *rules: Rule, **question: Any) -> Decision:
         """The decision about her token under these rules."""
         policy = Policy(
+            per_minute=60,
             rules=RuleBook(rules),
             realms=("site1", "site2"),
             key_types=frozenset(DEFAULT_TYPES),

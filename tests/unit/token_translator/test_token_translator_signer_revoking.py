@@ -9,7 +9,7 @@ from sqlalchemy import delete, insert, update
 
 from headgate.identity import Identity
 from tests.unit.token_translator.ledger_books import ALICE, BOB, NOW, Books, issued, refused
-from token_translator.signer import commands, live, revocations
+from token_translator.signer import arguments, commands, live, revocations
 from token_translator.signer.ledger import DeclinedError
 from token_translator.signer.revocations import Outcome, Wanted, merged, orderer
 from token_translator.signer.tables import AUTHORITIES, REVOKED_KEYS, REVOKED_SERIALS
@@ -74,8 +74,51 @@ def test_again_changes_nothing(books: Books) -> None:
     """A repeated request has the same answer, and adds no entry."""
     books.ledger().append([issued()], NOW)
     first = revoke(books, identity=ALICE, keys=[KEY])
-    assert revoke(books, identity=ALICE, keys=[KEY]) == first
+    again = revoke(books, identity=ALICE, keys=[KEY])
+    assert (again.version, again.serials) == (first.version, first.serials)
+    assert (first.effect, again.effect) == ("revoked", "already")
     assert last_entry(books)["seq"] == first.version == 2
+
+
+def test_nothing_to_revoke(books: Books) -> None:
+    """Of what expired or never was, nothing is revoked, and that is said; unless it was before."""
+    books.ledger().append([issued(minutes=-1), issued(minutes=5), issued(BOB)], NOW)
+    assert revoke(books, serials=[1, 7]).effect == "nothing"
+    assert revoke(books, identity=Identity("https://iam.example/", "nobody")).effect == "nothing"
+    assert revoke(books, serials=[2, 7]).effect == "revoked"
+    assert revoke(books, serials=[2, 7]).effect == "already"
+    later = NOW + timedelta(minutes=6)
+    assert revoke(books, serials=[2], at=later).effect == "already"
+    assert revoke(books, identity=ALICE, at=later).effect == "nothing"
+    assert revoke(books, identity=ALICE, keys=[KEY], at=later).effect == "revoked"
+    assert revoke(books, identity=ALICE, keys=[KEY], at=later).effect == "already"
+
+
+def test_what_the_command_says(books: Books) -> None:
+    """Status 1 where there is nothing to revoke, 0 where it is or was revoked."""
+    books.ledger().append([issued()], NOW)
+
+    def said(**wanted: Any) -> tuple[int, dict[str, Any]]:
+        ordered = Wanted(reason="lost laptop", by=ADMIN, **wanted)
+        return commands.revoke(books.ledger(), books.persons, ordered, NOW)
+
+    status, found = said(serials=[7], identity=BOB)
+    assert (status, found["revoked"]) == (1, False)
+    assert found["why"].startswith("nothing to revoke: ")
+    assert said(serials=[1]) == (0, {"revoked": True, "version": 2, "serials": (1,)})
+    status, found = said(serials=[1])
+    assert (status, found["revoked"], found["note"]) == (0, True, "was revoked already")
+
+
+def test_a_command_that_names_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    """It is a mistake in the words of the command, and told with its usage."""
+    words = ["revoke", "--config", "signer.toml", "--reason", "lost"]
+    with pytest.raises(SystemExit) as ended:
+        arguments.parse(words)
+    told = capsys.readouterr().err
+    assert (ended.value.code, "usage: headgate-signer revoke" in told) == (2, True)
+    assert "name a serial, a key, a user or an authority" in told
+    assert arguments.parse([*words, "--serial", "1"]).serial == [1]
 
 
 @pytest.mark.parametrize("taken_out", ["serials", "key", "authority"])

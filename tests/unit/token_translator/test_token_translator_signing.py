@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from headgate.clock import HeldClock
 from tests.unit.token_translator.ledger_books import Books
-from token_translator import wire
+from token_translator import keys, wire
 from token_translator.grants import Grant
 from token_translator.signer import authority
 from token_translator.signer.authorities import Authorities
@@ -163,6 +163,50 @@ def host_request(clock: HeldClock, public_key: str, **changes: Any) -> wire.Sign
         subject=wire.Subject("https://iam.example/", "admin", "", "", "host"),
     )
     return msgspec.structs.replace(usual, **changes)
+
+
+REVOKED = "this key was revoked; make a new one"
+
+
+def revocation(public_key: str) -> wire.Revoke:
+    """An order to revoke a key."""
+    name = keys.accept(public_key).fingerprint
+    return wire.Revoke(9, "stolen", "local:root", keys=(name,))
+
+
+async def test_a_revoked_key_is_not_certified(
+    books: Books, key: authority.FileAuthority, clock: HeldClock
+) -> None:
+    """Neither for a person nor for a host, by any signer on the database; it is recorded."""
+    names = {"hostnames": ("*.site.example",)}
+    one = signing(key, books.ledger(), books, clock, **names)
+    other = signing(key, books.ledger(), books, clock, **names)
+    stolen = request(clock)
+    assert isinstance(await other.answer(stolen), wire.Signed)
+    assert isinstance(await one.answer(revocation(stolen.public_key)), wire.Revoked)
+    for signer in (one, other):
+        assert await signer.answer(stolen) == wire.Refused(1, "key_refused", REVOKED)
+        host = host_request(clock, stolen.public_key)
+        assert await signer.answer(host) == wire.Refused(7, "key_refused", REVOKED)
+        assert isinstance(await signer.answer(request(clock)), wire.Signed)
+    assert kinds(books) == ["issued", "revoked"] + ["refused", "refused", "issued"] * 2
+    refusal = json.loads(list(books.ledger().entries())[2].entry)
+    assert (refusal["code"], refusal["detail"]) == ("key_refused", REVOKED)
+    await one.close()
+    await other.close()
+
+
+async def test_a_key_that_is_revoked_at_the_same_moment(
+    sqlite_books: Books, key: authority.FileAuthority, clock: HeldClock
+) -> None:
+    """A revocation counts for what is committed together with it, and asked for later."""
+    one = signing(key, sqlite_books.ledger(), sqlite_books, clock)
+    stolen, first = request(clock), request(clock)
+    asked = (first, revocation(stolen.public_key), stolen)
+    answers = await asyncio.gather(*(one.answer(each) for each in asked))
+    assert answers[2] == wire.Refused(1, "key_refused", REVOKED)
+    assert kinds(sqlite_books) == ["issued", "revoked", "refused"]
+    await one.close()
 
 
 @pytest.mark.parametrize(

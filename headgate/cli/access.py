@@ -14,8 +14,9 @@ from headgate.cli.oauth import Demand, IssuerClient, IssuerFailure
 from headgate.cli.saved_login import SavedLogin, Service, issuer_client
 from headgate.cli.services import FIRST_LOOK
 from headgate.cli.sites import SavedSite, normal
+from headgate.cli.ssh import config
 from headgate.cli.ssh.identity import Identities
-from headgate.cli.wording import moment
+from headgate.cli.wording import harmless, moment
 from headgate.client import Client, Me, Site, SiteIssuer
 
 
@@ -78,10 +79,29 @@ async def _login(run: Invocation, wish: SavedSite, demand: Demand, *, device: bo
         )
         run.logins.save(site.url, made)
         run.sites.remember(site)
+        _forget_others(run, site, made)
         service = Service(audience=site.audience)
         source = SavedLogin(site, run.logins, session, run.clock, service)
         async with run.gateway(site, session, source) as client:
             await _welcome(run, site, made, client)
+
+
+def _forget_others(run: Invocation, site: SavedSite, made: Login) -> None:
+    """Forget the site's SSH identities that are not of the person who has just logged in."""
+    identities = Identities(run.places)
+    written = config.path(run.places.ssh, identities.get(site.url, ""))
+    for identity in identities.of(site.url):
+        # One that is being renewed at this moment is waited for: it may be the last person's.
+        with identity.locked():
+            about = identity.about
+            if about is None or about.person == made.whose():
+                continue
+            had = identity.certificate is not None
+            identity.forget()
+        if had and not run.as_json:
+            run.screen.note(f"Forgot the SSH certificate for {harmless(about.account)} here.")
+            if written.exists():
+                run.screen.note(f"{written} names that account; run: headgate ssh-config --write")
 
 
 def _choose_issuer(url: str, site: Site, wish: str) -> SiteIssuer:

@@ -44,7 +44,10 @@ class Invocation(Services):
     def _fail(self, error: HeadgateError | CommandFailure, status: int) -> NoReturn:
         refused = isinstance(error, AuthenticationError) and self.source is not None
         advice = self.source.advice if refused and self.source else ""
-        self.screen.failure(error, as_json=self.as_json, advice=advice)
+        if self.quiet and not self.as_json:
+            self.screen.failure_line(error, advice=advice)
+        else:
+            self.screen.failure(error, as_json=self.as_json, advice=advice)
         raise click.exceptions.Exit(max(status, self.refused_status))
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from headgate.cli import private_files
+from headgate.cli import claims, private_files
 from headgate.cli.failures import CommandFailure
 
 EXPIRY_MARGIN = timedelta(seconds=30)
@@ -36,12 +36,20 @@ class Exchanged(_Token, frozen=True, kw_only=True):
 
 
 class Login(_Token, frozen=True, kw_only=True):
-    """What a login or a refresh gave, and the tokens that were exchanged for it since."""
+    """What a login or a refresh gave, and the tokens that were exchanged for it since.
+
+    `person` None: a login of a version that did not keep it.
+    """
 
     refresh_token: str = ""
+    person: claims.Person | None = None
     exchanged: tuple[Exchanged, ...] = ()
 
     __repr__ = _Token.__repr__
+
+    def whose(self) -> claims.Person:
+        """Whose login it is."""
+        return self.person or claims.person(self.access_token)
 
     def for_audience(self, audience: str) -> Exchanged | None:
         """The token that was got for that audience, if there is one."""

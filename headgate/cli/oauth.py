@@ -11,6 +11,7 @@ from authlib.oauth2.rfc6749.parameters import prepare_token_request
 from authlib.oauth2.rfc8414 import AuthorizationServerMetadata
 from yarl import URL
 
+from headgate.cli import claims
 from headgate.cli.failures import CommandFailure
 from headgate.cli.logins import Exchanged, Login
 from headgate.client.transport import is_private
@@ -152,13 +153,15 @@ class IssuerClient:
             raise self.refusal(status, document)
         token, seconds = self._bearer(document)
         refresh, identity = document.get("refresh_token"), document.get("id_token")
+        id_token = identity if isinstance(identity, str) else ""
         return Granted(
             Login(
                 access_token=token,
                 expires_at=self.clock.now() + timedelta(seconds=seconds) if seconds else None,
                 refresh_token=refresh if isinstance(refresh, str) else "",
+                person=claims.person(token, id_token),
             ),
-            identity if isinstance(identity, str) else "",
+            id_token,
         )
 
     async def refresh(self, refresh_token: str) -> Login:

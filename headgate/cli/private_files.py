@@ -93,7 +93,9 @@ def lock(path: Path) -> Iterator[None]:
 
 def _directory(path: Path) -> None:
     try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # `parents=True` would leave those above open to others, and ~/.ssh is one of them.
+        for missing in reversed([p for p in (path, *path.parents) if not p.exists()]):
+            missing.mkdir(mode=0o700, exist_ok=True)
         status = path.lstat()
     except OSError as error:
         raise PrivateFileError(f"{path} cannot be made: {error.strerror}.") from error

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 import aiohttp
+import msgspec
 
 from headgate.cli import claims, private_files
 from headgate.cli.failures import NotLoggedIn
@@ -62,6 +63,17 @@ class SavedLogin:
         self._handed = token
         return token
 
+    def person(self) -> claims.Person:
+        """Whose login it is.
+
+        Raises:
+            NotLoggedIn: there is no login.
+        """
+        login = self._logins.load(self._site.url)
+        if login is None:
+            raise NotLoggedIn(f"You are not logged in at {self._site.url}.", advice=self.advice)
+        return login.whose()
+
     def _outworn(self, login: Login) -> bool:
         now = self._clock.now()
         handed = {login.access_token, *(token.access_token for token in login.exchanged)}
@@ -74,7 +86,7 @@ class SavedLogin:
         if not login.refresh_token:
             raise NotLoggedIn(over, advice=self.advice)
         try:
-            return await self._oauth.refresh(login.refresh_token)
+            renewed = await self._oauth.refresh(login.refresh_token)
         except IssuerFailure as failure:
             if failure.error == "invalid_grant":
                 raise NotLoggedIn(over, advice=self.advice) from failure
@@ -82,6 +94,8 @@ class SavedLogin:
             if failure.error == AWAY and not self._handed and login.fresh(self._clock.now()):
                 return login
             raise
+        # A refresh is for the same person, also where the tokens are opaque.
+        return msgspec.structs.replace(renewed, person=login.whose())
 
     async def _directed(self, login: Login) -> tuple[str, Login]:
         """The token for the service: the login's own, or one exchanged for its audience."""

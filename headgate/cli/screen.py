@@ -155,17 +155,29 @@ class Screen:
             if line:
                 self.note(harmless(line))
 
+    def failure_line(self, error: HeadgateError | CommandFailure, *, advice: str = "") -> None:
+        """A failure on one line, where ssh asked: what, and what to do next."""
+        words = [str(error), *_whom_to_ask(error), getattr(error, "advice", ""), advice]
+        line = " ".join(word for word in dict.fromkeys(words) if word)
+        self.note(("Error: ", "bold red"), harmless(" ".join(line.split())))
+
     def _problem(self, error: ProblemError) -> None:
         problem = error.problem
         for fault in problem.errors:
             place = describe.option_of(fault.pointer)
             self.note("  ", (harmless(place), "bold"), ": ", harmless(fault.detail))
-        for member in ("waiting_for", "how_to_ask"):
-            words = problem.members.get(member)
-            if isinstance(words, str) and words and words not in problem.detail:
-                self.note(harmless(words))
+        for words in _whom_to_ask(error):
+            self.note(harmless(words))
         if problem.request_id and not problem.errors:
             self.note((f"Request {harmless(problem.request_id)}", "bright_black"))
+
+
+def _whom_to_ask(error: Exception) -> list[str]:
+    if not isinstance(error, ProblemError):
+        return []
+    said = [error.problem.members.get(member) for member in ("waiting_for", "how_to_ask")]
+    detail = error.problem.detail
+    return [words for words in said if isinstance(words, str) and words not in detail]
 
 
 def _console(*, stderr: bool) -> Console:

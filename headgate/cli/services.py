@@ -13,7 +13,8 @@ import msgspec
 from yarl import URL
 
 from headgate import __version__
-from headgate.cli.failures import CommandFailure
+from headgate.cli import claims, token_variables
+from headgate.cli.failures import CommandFailure, NotLoggedIn
 from headgate.cli.login_flow import log_in
 from headgate.cli.logins import EXPIRY_MARGIN, Logins
 from headgate.cli.oauth import Demand
@@ -153,6 +154,26 @@ class Services:
             at = _At(site, site.token_translator, session, self.source, policy)
             async with self._service(TokenTranslator, at) as client:
                 yield client, site
+
+    def token_given(self) -> bool:
+        """Whether a token was given, by option or variable, that goes before all that is saved."""
+        environ = self.places.environ
+        if self._token_file is not None or token_variables.given(environ, logged_in=True):
+            return True
+        others = token_variables.given(environ, logged_in=False)
+        return others and self.logins.load(self.site().url) is None
+
+    async def person(self) -> claims.Person:
+        """Whose the tokens are that the service is asked with.
+
+        Raises:
+            CommandFailure: there is no token.
+        """
+        if isinstance(self.source, SavedLogin):
+            return self.source.person()
+        if self.source is None:
+            raise NotLoggedIn("There is no token.", advice="Run: headgate login https://GATEWAY")
+        return claims.person(await self.source())
 
     async def described(self, site: SavedSite, session: aiohttp.ClientSession) -> SavedSite:
         """The site with what its gateway says of it, asked once and remembered."""

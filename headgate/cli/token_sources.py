@@ -7,7 +7,7 @@ from typing import Protocol
 
 import aiohttp
 
-from headgate.cli import private_files
+from headgate.cli import private_files, token_variables
 from headgate.cli.failures import CommandFailure, NotLoggedIn
 from headgate.cli.logins import Logins
 from headgate.cli.oidc_agent import ACCOUNT_VARIABLE, SOCKET_VARIABLE, OidcAgent
@@ -15,18 +15,6 @@ from headgate.cli.saved_login import SavedLogin, Service
 from headgate.cli.sites import SavedSite
 from headgate.clock import Clock
 
-OWN_VARIABLE = "HEADGATE_TOKEN"
-OTHER_VARIABLES = (
-    "ACCESS_TOKEN",
-    "OIDC_ACCESS_TOKEN",
-    "OS_ACCESS_TOKEN",
-    "BEARER_TOKEN",
-    "OIDC",
-    "WATTS_TOKEN",
-    "WATTSON_TOKEN",
-)
-"""What other tools of the field export: oidc-agent, oinit, WLCG bearer token discovery."""
-OTHER_FILE_VARIABLE = "BEARER_TOKEN_FILE"
 TEMPORARY = Path("/tmp")  # noqa: S108 - where WLCG's discovery looks; only a private file is read
 
 
@@ -101,8 +89,8 @@ def choose(
     """
     if token_file is not None:
         return TokenFile(token_file)
-    if token := environ.get(OWN_VARIABLE, "").strip():
-        return GivenToken(OWN_VARIABLE, token)
+    if token := environ.get(token_variables.OWN, "").strip():
+        return GivenToken(token_variables.OWN, token)
     if logins.load(site.url) is not None:
         return SavedLogin(site, logins, session, clock, service)
     found = _of_other_tools(site, service, environ)
@@ -116,10 +104,10 @@ def choose(
 def _of_other_tools(
     site: SavedSite, service: Service, environ: Mapping[str, str]
 ) -> TokenSource | None:
-    for variable in OTHER_VARIABLES:
+    for variable in token_variables.OTHERS:
         if token := environ.get(variable, "").strip():
             return GivenToken(variable, token)
-    if path := environ.get(OTHER_FILE_VARIABLE, "").strip():
+    if path := environ.get(token_variables.OTHER_FILE, "").strip():
         return TokenFile(Path(path))
     account, socket = environ.get(ACCOUNT_VARIABLE, ""), environ.get(SOCKET_VARIABLE, "")
     if socket and (account or site.issuer):
@@ -135,5 +123,5 @@ def _of_other_tools(
 
 def asks_agent(environ: Mapping[str, str]) -> bool:
     """Whether, without a login, oidc-agent will be asked: it wants to know issuer and audience."""
-    first = (OWN_VARIABLE, *OTHER_VARIABLES, OTHER_FILE_VARIABLE)
-    return bool(environ.get(SOCKET_VARIABLE)) and not any(environ.get(name) for name in first)
+    socket = bool(environ.get(SOCKET_VARIABLE))
+    return socket and not token_variables.given(environ, logged_in=False)

@@ -106,7 +106,7 @@ def _first_realm(site: SavedSite) -> str:
 
 @click.command("ssh-renew")
 @click.option("--quiet", is_flag=True, help="Say nothing but failures, ask nobody anything.")
-@click.option("--force", is_flag=True, help="A new certificate, even if the last one is good.")
+@click.option("--force", is_flag=True, help="A new key and certificate, even if all is good.")
 @_REALM
 @click.argument("directory", required=False, type=click.Path(path_type=Path))
 @invocation()
@@ -205,13 +205,13 @@ async def _snippet(run: Invocation, patterns: Sequence[str], realm: str) -> tupl
         raise CommandFailure(
             f"{site.url} names no login node.", advice="Give one with --host.", code="no_host"
         )
-    identities, uses = Identities(run.places), []
+    identities, uses, known = Identities(run.places), [], dict[str, About]()
     for host, place in by_host.items():
         identity = identities.get(site.url, place or wanted)
-        about = await renew(run, identity, place or wanted)
-        uses.append(use(identity, about, host))
-    name = identities.get(site.url, "").directory.name
-    path = run.places.ssh / config.FOLDER / f"{name}.conf"
+        if (place or wanted) not in known:
+            known[place or wanted] = await renew(run, identity, place or wanted)
+        uses.append(use(identity, known[place or wanted], host))
+    path = config.path(run.places.ssh, identities.get(site.url, ""))
     return str(path), config.snippet(site.url, uses, run.places.program)
 
 

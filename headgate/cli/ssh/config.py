@@ -10,11 +10,17 @@ from pathlib import Path
 from headgate.cli.failures import CommandFailure
 from headgate.cli.ssh.files import QUICK
 from headgate.cli.ssh.hosts import Use
+from headgate.cli.ssh.identity import Identity
 
 FOLDER = "headgate"
 INCLUDE = f"Include {FOLDER}/*.conf"
 _PLAIN = re.compile(r"[A-Za-z0-9_/.,+@:=-]+")
 _INCLUDED = re.compile(rf"(?im)^\s*include\s.*\b{FOLDER}/\*\.conf")
+
+
+def path(folder: Path, identity: Identity) -> Path:
+    """The Include file of a site, by its first identity; `folder` is OpenSSH's own."""
+    return folder / FOLDER / f"{identity.directory.name}.conf"
 
 
 def snippet(url: str, uses: Sequence[Use], program: Sequence[str]) -> str:

@@ -3,10 +3,12 @@
 Standard library alone and little of it: every `ssh` of the person waits for `ready`.
 """
 
+import json
 import os
 import time
 from collections.abc import Mapping, Sequence
 
+from headgate.cli import token_variables
 from headgate.cli.ssh.agent import Agent, AgentError
 from headgate.cli.ssh.wire import Certificate, WireError, blob
 
@@ -22,7 +24,24 @@ _MAX_BYTES = 64 * 1024
 def nothing_to_do(arguments: Sequence[str], environ: Mapping[str, str]) -> bool:
     """Whether this is the command line of `Match exec`, and the certificate is good as it is."""
     quick = tuple(arguments[:2]) == QUICK and len(arguments) == len(QUICK) + 1
-    return quick and ready(arguments[2], environ, time.time())
+    if not quick or not ready(arguments[2], environ, time.time()):
+        return False
+    return ours(arguments[2], environ)
+
+
+def ours(directory: str, environ: Mapping[str, str]) -> bool:
+    """Whether the certificate is the saved login's own, and no token is given that counts more."""
+    try:
+        about = json.loads(_read(directory, ABOUT))
+        person, login = about["person"], about["login"]
+        try:
+            saved = json.loads(_read("", login))
+        except FileNotFoundError:
+            return bool(person) and not token_variables.given(environ, logged_in=False)
+        same = bool(person) and saved["person"] == person
+    except (OSError, WireError, ValueError, KeyError, TypeError):
+        return False  # the whole command says what is wrong
+    return same and not token_variables.given(environ, logged_in=True)
 
 
 def ready(directory: str, environ: Mapping[str, str], now: float) -> bool:

@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from headgate.cli import private_files
+from headgate.cli.claims import Person
 from headgate.cli.failures import CommandFailure
 from headgate.cli.places import Places
 from headgate.cli.sites import SavedSite
@@ -22,11 +23,17 @@ from headgate.cli.wording import moment
 
 
 class About(msgspec.Struct, frozen=True, kw_only=True):
-    """What `identity.json` says; `account` is the local account that the certificate opens."""
+    """What `identity.json` says; `account` is the local account that the certificate opens.
+
+    `person` is whose token it was got with, `login` the file of the site's login, for what ssh
+    runs. Both are empty in a file of an older version: nobody knows whose that one is.
+    """
 
     site: SavedSite
     realm: str
     account: str
+    person: Person | None = None
+    login: str = ""
 
 
 class Identity:

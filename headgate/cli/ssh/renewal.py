@@ -1,6 +1,9 @@
 """Getting a certificate from the site's token translator, for a key that stays here."""
 
+import contextlib
 from datetime import timedelta
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from headgate.cli import private_files
 from headgate.cli.failures import CommandFailure
@@ -19,19 +22,48 @@ POLICY = RetryPolicy(deadline=15.0, attempt=8.0)
 async def renew(run: Invocation, identity: Identity, realm: str, *, force: bool = False) -> About:
     """Make an identity good for some time; what it is then. Asks nobody if it is.
 
+    With a given token it asks always. If it fails then, or the identity is not the saved login's
+    own, that identity is forgotten: ssh would offer it from the agent. `force`: for a new key.
+
     Raises:
         HeadgateError: refused, or nobody answers. CommandFailure: not logged in, no such service.
     """
-    with identity.locked():
+    with identity.locked(), contextlib.ExitStack() as failed:
         about = identity.about
-        if about is not None and not force and identity.ready(run.clock.now()):
+        if run.token_given() or not _of_the_login(run, about):
+            failed.callback(identity.forget)
+        elif about is not None and not force and identity.ready(run.clock.now()):
             return about
-        async with run.translator(TOKEN_MARGIN, POLICY) as (translator, site):
-            key = identity.key()
-            made = await translator.certificate(public_line(key), realm=realm or None)
-            about = About(site=site, realm=realm or made.realm, account=made.account)
-            identity.keep(key, made.certificate.strip(), about, run.clock.now())
-            await _learn_hosts(run, identity, translator)
+        about = await _certified(run, identity, realm, new_key=force)
+        failed.pop_all()
+    return about
+
+
+def _of_the_login(run: Invocation, about: About | None) -> bool:
+    """Whether the identity is the saved login's; what was got without a login is, if none is."""
+    if about is None:
+        return True
+    login = run.logins.load(run.site().url)
+    return about.person is not None and (login is None or login.whose() == about.person)
+
+
+async def _certified(run: Invocation, identity: Identity, realm: str, *, new_key: bool) -> About:
+    async with run.translator(TOKEN_MARGIN, POLICY) as (translator, site):
+        person, before = await run.person(), identity.about
+        same = before is not None and before.person == person
+        key = identity.key() if same and not new_key else Ed25519PrivateKey.generate()
+        made = await translator.certificate(public_line(key), realm=realm or None)
+        if await run.person() != person:
+            raise CommandFailure("The token became somebody else's meanwhile.", advice="Try again.")
+        about = About(
+            site=site,
+            realm=realm or made.realm,
+            account=made.account,
+            person=person,
+            login=str(run.logins.path(site.url)),
+        )
+        identity.keep(key, made.certificate.strip(), about, run.clock.now())
+        await _learn_hosts(run, identity, translator)
     return about
 
 

@@ -56,8 +56,8 @@ class FakeTranslator:
         return issued
 
     async def certify(self, request: web.Request) -> web.Response:
-        """A certificate for alice."""
-        self.admit(request)
+        """A certificate for the account that is named as the token's person is."""
+        account = self.admit(request).grant.user or "alice"
         if self.suspended:
             raise Forbidden("Your account is suspended: misuse.", code="suspended")
         body = await request.json()
@@ -72,7 +72,7 @@ class FakeTranslator:
             .serial(len(self.keys))
             .type(SSHCertificateType.USER)
             .key_id(b"id")
-            .valid_principals([b"hg:hpc:alice"])
+            .valid_principals([f"hg:hpc:{account}".encode()])
             .valid_after(now - 60)
             .valid_before(now + self.lifetime)
             .sign(self.authority)
@@ -82,8 +82,8 @@ class FakeTranslator:
                 "certificate": certificate.public_bytes().decode(),
                 "serial": len(self.keys),
                 "key_id": "id",
-                "principals": ["hg:hpc:alice"],
-                "account": "alice",
+                "principals": [f"hg:hpc:{account}"],
+                "account": account,
                 "realm": body.get("realm", "hpc"),
                 "valid_after": _time(now - 60),
                 "valid_before": _time(now + self.lifetime),

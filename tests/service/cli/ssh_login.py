@@ -13,7 +13,7 @@ from tests.service.cli.command_line import CommandLine
 SETTINGS = IssuerSettings(
     state_dir="",
     device_interval_seconds=1,
-    users=(User(username="alice", groups=("hpc",)),),
+    users=(User(username="alice", groups=("hpc",)), User(username="bob", groups=("hpc",))),
     clients=(
         Client(
             client_id="headgate-cli",
@@ -24,7 +24,7 @@ SETTINGS = IssuerSettings(
     ),
 )
 BROWSER = """#!/bin/sh
-exec curl -s -L -o /dev/null -d "${{1#*\\?}}" -d username=alice {more} "${{1%%\\?*}}"
+exec curl -s -L -o /dev/null -d "${{1#*\\?}}" -d username={username} {more} "${{1%%\\?*}}"
 """
 
 
@@ -36,10 +36,10 @@ class Everything(set[str]):
         return True
 
 
-def browser(home: Path, more: str = "") -> Path:
-    """A browser that signs in as alice; `more` is more of curl."""
+def browser(home: Path, more: str = "", username: str = "alice") -> Path:
+    """A browser that signs in as somebody; `more` is more of curl."""
     path = home / "browser"
-    path.write_text(BROWSER.format(more=more))
+    path.write_text(BROWSER.format(more=more, username=username))
     path.chmod(0o700)
     return path
 

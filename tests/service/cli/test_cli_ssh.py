@@ -33,7 +33,7 @@ def headgate(logged_in: CommandLine) -> CommandLine:
 
 
 async def test_a_certificate_is_got_once(headgate: CommandLine, translator: FakeTranslator):
-    """The key stays here, private; a second call changes nothing; --force makes another."""
+    """The key stays here, private; a second call changes nothing; --force makes another key."""
     first = await headgate.json("ssh-renew")
     assert isinstance(first, dict)
     assert (first["account"], first["realm"], first["key"]) == ("alice", "hpc", "file")
@@ -45,7 +45,9 @@ async def test_a_certificate_is_got_once(headgate: CommandLine, translator: Fake
     assert "PRIVATE" not in translator.keys[0]
     (await headgate("ssh-renew", "--force")).checked()
     assert len(translator.keys) == 2
-    assert translator.keys[0] == translator.keys[1]
+    assert translator.keys[0] != translator.keys[1]
+    key = (directory(headgate) / "id_ed25519.pub").read_text().strip()
+    assert key == translator.keys[1]
 
 
 async def test_a_login_by_browser_as_json(headgate: CommandLine, gateway: FakeGateway):

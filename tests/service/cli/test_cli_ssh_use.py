@@ -1,5 +1,6 @@
 """What a person does with a certificate: ssh, its configuration, status, delegations, logout."""
 
+import stat
 from typing import Any
 
 import msgspec
@@ -69,6 +70,7 @@ async def test_ssh_config_prints_and_writes(headgate: CommandLine):
     wrote = (await headgate("ssh-config", "--write")).checked().stderr.decode()
     assert "Put this at the top of" in wrote
     (path,) = (headgate.home / ".ssh" / "headgate").glob("*.conf")
+    assert stat.S_IMODE((headgate.home / ".ssh").stat().st_mode) == 0o700
     assert path.read_text() == printed
     assert not (headgate.home / ".ssh" / "config").exists()
     done = await headgate.json("ssh-config", "--write", "--yes", "--host", "gpu*.example.org")
@@ -117,6 +119,7 @@ async def test_logout_forgets_key_and_certificate(headgate: CommandLine, gateway
     done = await headgate(*quick)
     assert done.status == 1
     assert f"Run: headgate login {gateway.url}" in done.stderr.decode()
+    assert done.stderr.count(b"\n") == 1
     (await headgate("login", gateway.url)).checked()
     (await headgate(*quick)).checked()
 

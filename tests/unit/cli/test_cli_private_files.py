@@ -26,14 +26,16 @@ def test_what_is_written_is_read(path: Path):
     assert [p.name for p in path.parent.iterdir()] == ["file"]
 
 
-def test_mode_does_not_depend_on_umask(path: Path):
-    """A generous umask opens nothing."""
+def test_mode_does_not_depend_on_umask(tmp_path: Path):
+    """A generous umask opens nothing: no file, and no directory made for it at any depth."""
+    path = tmp_path / "home" / "state" / "file"
     before = os.umask(0)
     try:
         private_files.write(path, b"x")
     finally:
         os.umask(before)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert [stat.S_IMODE(p.stat().st_mode) for p in list(path.parents)[:2]] == [0o700, 0o700]
 
 
 def test_no_file_is_none(path: Path):

@@ -1,5 +1,6 @@
 """Certificates as they are read, worn and matched with a key; a real ssh-keygen makes them."""
 
+import json
 import subprocess
 import time
 from pathlib import Path
@@ -40,13 +41,61 @@ def test_a_certificate_says_what_ssh_keygen_put_in(directory: Path):
     assert certificate.key == blob((directory / "id_ed25519.pub").read_bytes())
 
 
+ALICE = {"iss": "https://iam.example.org/", "sub": "alice-1"}
+BOB = {**ALICE, "sub": "bob-1"}
+
+
+def keep(path: Path, **content: object) -> Path:
+    """A private JSON file."""
+    path.write_text(json.dumps(content))
+    return path
+
+
 def test_a_good_certificate_with_its_key_is_ready(directory: Path):
     """Nothing has to be done, and the command of `Match exec` sees that."""
     assert files.ready(str(directory), {}, time.time())
+    assert not files.nothing_to_do(["ssh-renew", "--quiet", str(directory)], {})
+    keep(directory / "identity.json", person=ALICE, login=str(directory / "login.json"))
     assert files.nothing_to_do(["ssh-renew", "--quiet", str(directory)], {})
     assert not files.nothing_to_do(["ssh-renew", str(directory)], {})
     assert not files.nothing_to_do(["ssh-renew", "--quiet", str(directory), "--force"], {})
     assert not files.nothing_to_do([], {})
+
+
+@pytest.mark.parametrize(
+    ("saved", "environ", "ours"),
+    [
+        ({"person": ALICE}, {}, True),
+        ({"person": BOB}, {}, False),
+        ({}, {}, False),
+        ({"person": ALICE}, {"HEADGATE_TOKEN": "t"}, False),
+        ({"person": ALICE}, {"HEADGATE_TOKEN": " "}, True),
+        ({"person": ALICE}, {"BEARER_TOKEN": "t"}, True),
+        (None, {}, True),
+        (None, {"BEARER_TOKEN": "t"}, False),
+        (None, {"BEARER_TOKEN_FILE": "/run/token"}, False),
+        (None, {"HEADGATE_TOKEN": "t"}, False),
+    ],
+)
+def test_it_is_the_logins_own(
+    tmp_path: Path, saved: dict[str, object] | None, environ: dict[str, str], *, ours: bool
+):
+    """A given token, or a saved login of somebody else, leaves something to do."""
+    login = tmp_path / "login.json"
+    if saved is not None:
+        keep(login, **saved)
+    keep(tmp_path / "identity.json", person=ALICE, login=str(login))
+    assert files.ours(str(tmp_path), environ) is ours
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"person": null, "login": ""}', "{"])
+def test_an_identity_that_does_not_say_whose_it_is(tmp_path: Path, content: str):
+    """One of an older version, or a damaged one, is for the whole command to look at."""
+    (tmp_path / "identity.json").write_text(content)
+    assert not files.ours(str(tmp_path), {})
+    keep(tmp_path / "login.json", person=None)
+    keep(tmp_path / "identity.json", person=None, login=str(tmp_path / "login.json"))
+    assert not files.ours(str(tmp_path), {})
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import aiohttp
 import asyncssh
+import msgspec
 import structlog
 
 from headgate import logs
@@ -134,8 +135,10 @@ def _house(
 ) -> House:
     places = Places(settings.limits)
     translator = settings.token_translator
+    # What is no JWT is no token here: strangers would have the issuer asked with every guess.
+    issuers = [msgspec.structs.replace(issuer, introspection=None) for issuer in settings.issuers]
     verifier = TokenVerifier(
-        issuers=settings.issuers, audience=settings.audience, session=session, clock=clock
+        issuers=issuers, audience=settings.audience, session=session, clock=clock
     )
     tokens = Tokens(
         verifier=verifier,

@@ -8,6 +8,7 @@ import structlog
 
 from headgate.problems import Unavailable
 from headgate.settings import SettingsError
+from token_translator.frontdoor.intake import read_in_turns
 from token_translator.frontdoor.settings import NodeSettings
 from token_translator.frontdoor.translator import Login
 
@@ -40,7 +41,7 @@ class Nodes:
 
 
 async def _connect(node: NodeSettings, login: Login) -> asyncssh.SSHClientConnection:
-    return await asyncssh.connect(
+    connection = await asyncssh.connect(
         node.host,
         node.port,
         username=login.account,
@@ -56,6 +57,8 @@ async def _connect(node: NodeSettings, login: Login) -> asyncssh.SSHClientConnec
         keepalive_interval=15,
         keepalive_count_max=3,
     )
+    read_in_turns(connection)
+    return connection
 
 
 def check_known_hosts(nodes: Sequence[NodeSettings]) -> None:

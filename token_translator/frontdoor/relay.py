@@ -2,13 +2,13 @@
 
 import asyncio
 import contextlib
-import re
 from collections.abc import Awaitable, Callable, Mapping
 
 import asyncssh
 import structlog
 
 from headgate.problems import Problem
+from token_translator.frontdoor.environment import Environment, environment
 from token_translator.frontdoor.flow import Outflow, Valve
 
 log = structlog.get_logger(__name__)
@@ -17,23 +17,11 @@ FAILED = 255
 """The exit status of `ssh` itself for whatever is not the command's own failure (ssh(1))."""
 SUBSYSTEMS = frozenset({"sftp"})
 OPEN_SECONDS = 20.0
-MAX_VALUE = 256
-MAX_VARIABLES = 20
-_VARIABLE = re.compile(r"LANG|LC_[A-Z_]{1,30}")
+MAX_TERMINAL = 256
 _SIGNALS = frozenset({"ABRT", "ALRM", "FPE", "HUP", "ILL", "INT", "KILL", "PIPE", "QUIT", "SEGV"})
 """With TERM, USR1 and USR2 those of RFC 4254, section 6.10."""
 
 Node = Callable[[], Awaitable[asyncssh.SSHClientConnection]]
-
-
-def environment(asked: Mapping[str, str]) -> dict[str, str]:
-    """What may go to the login node of the variables that a client sends: the locale, no more."""
-    allowed = {
-        name: value
-        for name, value in asked.items()
-        if _VARIABLE.fullmatch(name) and len(value) <= MAX_VALUE and value.isprintable()
-    }
-    return dict(list(allowed.items())[:MAX_VARIABLES])
 
 
 class Relay(asyncssh.SSHServerSession[bytes]):
@@ -71,13 +59,15 @@ class Relay(asyncssh.SSHServerSession[bytes]):
         """The channel is open; what it is for comes next."""
         self._user = chan
         self._output.user = chan
+        # Before the first request: asyncssh would keep variables without measure.
+        chan._env = Environment()  # noqa: SLF001 - asyncssh has no hook for it
 
     def pty_requested(
         self, term_type: str, term_size: tuple[int, int, int, int], term_modes: Mapping[int, int]
     ) -> bool:
         """A terminal, which the login node will make."""
         del term_size, term_modes
-        return len(term_type) <= MAX_VALUE and term_type.isprintable()
+        return len(term_type) <= MAX_TERMINAL and term_type.isprintable()
 
     def shell_requested(self) -> bool:
         """A login shell."""

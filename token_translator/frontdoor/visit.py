@@ -1,6 +1,7 @@
 """One connection of a person: the questions asyncssh asks about it, and their answers."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,7 @@ from token_translator.frontdoor.attempts import Attempts
 from token_translator.frontdoor.devices import DeviceFlow
 from token_translator.frontdoor.dialogue import Challenge, Dialogue
 from token_translator.frontdoor.flow import Outflow
+from token_translator.frontdoor.intake import Intake
 from token_translator.frontdoor.limits import Place, Places
 from token_translator.frontdoor.relay import Relay
 from token_translator.frontdoor.stay import Stay, Stays
@@ -25,6 +27,7 @@ log = structlog.get_logger(__name__)
 
 MAX_ATTEMPTS = 6
 """Answers that were no token, and names tried, in one connection: sshd's MaxAuthTries."""
+TOO_MUCH = "This is more than a login takes."
 MOST_CHANNELS = "There are too many sessions on this connection."
 
 
@@ -65,8 +68,10 @@ class Visit(asyncssh.SSHServer):
         self._is_new_here = False
         self._stay: Stay | None = None
         self._unwatch: Callable[[], None] | None = None
+        self._intake: Intake | None = None
         self._outflow = Outflow()
         self._channels = 0
+        self._refused: Counter[str] = Counter()
         self._gone = False
 
     # The connection itself
@@ -74,6 +79,7 @@ class Visit(asyncssh.SSHServer):
     def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
         """Somebody is at the door."""
         self._connection = conn
+        self._intake = Intake(conn, exceeded=self._cut_off)
         # asyncssh heeds the client's SSH window only, and that is whatever the client says.
         conn.pause_writing = self._outflow.pause  # type: ignore[method-assign] # asyncio's hook
         conn.resume_writing = self._outflow.resume  # type: ignore[method-assign] # likewise
@@ -93,6 +99,8 @@ class Visit(asyncssh.SSHServer):
         if self._stay is not None:
             self._stay.end()
             self._log.info("visit_ended", why=str(exc) if exc else "")
+        if self._refused.total() > len(self._refused):
+            self._log.warning("refused_in_all", **self._refused)
         self._house.places.release(self._place)
 
     def drop(self, reason: str) -> None:
@@ -100,6 +108,10 @@ class Visit(asyncssh.SSHServer):
         if self._connection is not None and not self._gone:
             self._log.warning("visit_dropped", reason=reason)
             self._connection.disconnect(asyncssh.DISC_BY_APPLICATION, reason)
+
+    def _cut_off(self) -> None:
+        self._house.admission.failed(self._place.source)
+        self.drop(TOO_MUCH)
 
     # Who they are
 
@@ -150,6 +162,9 @@ class Visit(asyncssh.SSHServer):
         if self._busy or self._principal is not None:
             answer.close()
             raise _no_more("One login at a time.")
+        if self._attempts >= MAX_ATTEMPTS:
+            answer.close()
+            raise _no_more("Too many tokens were tried.")
         self._busy = True
         try:
             token = await answer
@@ -168,7 +183,13 @@ class Visit(asyncssh.SSHServer):
 
     async def _enter(self, token: str) -> None:
         admission = self._house.admission
-        principal, self._unwatch = await admission.admit(token, self._place, drop=self.drop)
+        try:
+            principal, self._unwatch = await admission.admit(token, self._place, drop=self.drop)
+        except asyncio.CancelledError:
+            # Whoever hangs up or begins anew before a token was judged has had that attempt.
+            self._attempts += 1
+            admission.failed(self._place.source)
+            raise
         identity = principal.identity
         self._log = self._log.bind(iss=identity.iss, sub=identity.sub, client=principal.client_id)
         if self._dialogue.by_browser:
@@ -187,6 +208,8 @@ class Visit(asyncssh.SSHServer):
 
     def auth_completed(self) -> None:
         """The token was good: have the translator say what it is good for."""
+        if self._intake is not None:
+            self._intake.open()
         token, self._token = self._token, ""
         if token and not self._gone:
             self._stay = self._house.stays.begin(token, self._username, self._log)
@@ -211,7 +234,8 @@ class Visit(asyncssh.SSHServer):
         del orig_host, orig_port
         target = self._house.targets.find(dest_host, dest_port)
         if target is None:
-            self._log.warning("target_refused", host=dest_host[:255], port=dest_port)
+            if self._is_first("target_refused"):
+                self._log.warning("target_refused", host=dest_host[:255], port=dest_port)
             raise _prohibited("This is not one of the targets of this service.")
         return self._jump(self._take_channel(), target)
 
@@ -239,8 +263,14 @@ class Visit(asyncssh.SSHServer):
 
     def server_requested(self, listen_host: str, listen_port: int) -> bool:
         """`ssh -R`: not here."""
-        self._log.info("listening_refused", host=listen_host[:255], port=listen_port)
+        if self._is_first("listening_refused"):
+            self._log.info("listening_refused", host=listen_host[:255], port=listen_port)
         return False
+
+    def _is_first(self, refusal: str) -> bool:
+        """Count a refusal; only the first is logged, and the sum at the end."""
+        self._refused[refusal] += 1
+        return self._refused[refusal] == 1
 
     def _take_channel(self) -> Stay:
         if self._stay is None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from token_translator.frontdoor.relay import environment
+from token_translator.frontdoor.environment import environment
 from token_translator.frontdoor.targets import Target, TargetError, Targets, addresses
 
 LOGIN = Target(host="login1.hpc.example", address="192.0.2.10")

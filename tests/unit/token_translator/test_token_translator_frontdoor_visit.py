@@ -5,9 +5,11 @@ from typing import Any
 
 import asyncssh
 import pytest
+import structlog
 
 from headgate.problems import Unauthenticated
 from token_translator.frontdoor.limits import LimitSettings, Places
+from token_translator.frontdoor.targets import Targets
 from token_translator.frontdoor.visit import Visit
 
 
@@ -42,6 +44,8 @@ class House:
         self.admission = Judge()
         self.attempts = None
         self.banner = ""
+        self.places = Places(LimitSettings())
+        self.targets = Targets(())
 
 
 @pytest.fixture
@@ -53,7 +57,7 @@ def house() -> House:
 @pytest.fixture
 def visit(house: Any) -> Visit:
     """A connection that is there."""
-    place = Places(LimitSettings()).take("192.0.2.1")
+    place = house.places.take("192.0.2.1")
     assert place
     return Visit(house, place)
 
@@ -114,6 +118,51 @@ async def test_attempts_run_out_and_count(visit: Visit, house: House):
     with pytest.raises(asyncssh.DisconnectError, match=r"No\."):
         await visit.validate_password("alice", "x")
     assert house.admission.failures == 6
+
+
+async def give_up(visit: Visit, house: House) -> None:
+    """Answer, and be gone before the answer was judged."""
+    house.admission.asked.clear()
+    answering = asyncio.create_task(visit.validate_password("alice", "x"))
+    await house.admission.asked.wait()
+    answering.cancel()
+    await asyncio.wait([answering])
+    assert answering.cancelled()
+
+
+async def test_an_answer_given_up_counts(visit: Visit, house: House):
+    """Whoever asks for something else before a token was judged has had that attempt."""
+    house.admission.judged.clear()
+    for given_up in range(1, 7):
+        await give_up(visit, house)
+        assert house.admission.failures == given_up
+    with pytest.raises(asyncssh.DisconnectError):
+        await visit.validate_password("alice", "x")
+    assert len(house.admission.tokens) == 6
+
+
+def test_refusals_are_logged_once(visit: Visit):
+    """However often something is asked for that there is not: two words in the log."""
+    with structlog.testing.capture_logs() as logged:
+        for port in range(100):
+            visit.server_requested("::", port)
+            with pytest.raises(asyncssh.ChannelOpenError):
+                visit.connection_requested("elsewhere.example", port, "::1", 1)
+        visit.connection_lost(None)
+    assert [line["event"] for line in logged] == [
+        "listening_refused",
+        "target_refused",
+        "refused_in_all",
+    ]
+    assert (logged[2]["listening_refused"], logged[2]["target_refused"]) == (100, 100)
+
+
+def test_a_single_refusal_is_not_summed_up(visit: Visit):
+    """What was said once needs no sum."""
+    with structlog.testing.capture_logs() as logged:
+        visit.server_requested("::", 1)
+        visit.connection_lost(None)
+    assert [line["event"] for line in logged] == ["listening_refused"]
 
 
 async def test_nothing_is_offered_before_the_login(visit: Visit):

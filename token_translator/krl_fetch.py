@@ -19,6 +19,7 @@ import hashlib
 import http.client
 import json
 import os
+import re
 import signal
 import ssl
 import stat
@@ -28,7 +29,7 @@ import sys
 import syslog
 import time
 import urllib.parse
-from typing import Any, Dict, Iterator, List, NamedTuple, NoReturn, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, NoReturn, Optional, Sequence, Tuple
 
 CONFIRMED, FAILED, ALARM, USAGE, BUSY = 0, 1, 2, 64, 75
 
@@ -38,20 +39,16 @@ FORMAT = 1
 LOOPBACK = frozenset(("127.0.0.1", "::1", "localhost"))
 MODE = 0o644
 MAX_STATUS = 64 * 1024
+MAX_VERSION, MAX_JUMP = 2**62, 2**32
+"""A version beyond them would make every true one that follows look old."""
+ETAG = re.compile(r'(W/)?"[!#-~]{1,128}"')
+ASK_AGAIN = frozenset(range(400, 500)) - {401, 403, 404, 429}
 CLOCK_SLACK = 300.0
 """A confirmation this many seconds in the future is a clock that was set back, and no proof."""
 
 
 class Failure(Exception):  # noqa: N818 - an outcome that is reported, not an accident
     """Why there is no new list; the words are for the administrator."""
-
-
-class Answer(NamedTuple):
-    """What the translator said: 304 has no body."""
-
-    status: int
-    body: bytes
-    etag: str
 
 
 class Place:
@@ -150,11 +147,17 @@ def version_of(content: bytes) -> int:
     _, form, version, _ = HEADER.unpack_from(content)
     if form != FORMAT:
         raise Failure(f"the revocation list is of an unknown format ({form})")
+    if version > MAX_VERSION:
+        raise Failure(f"the revocation list's version {version} cannot be")
     return int(version)
 
 
-def ask(url: str, etag: str, authorities: Optional[str], seconds: float, limit: int) -> Answer:
-    """One GET; redirects are answers like any other, and refused.
+def ask(
+    url: str, etag: str, authorities: Optional[str], seconds: float, limit: int
+) -> Optional[Tuple[bytes, str]]:
+    """The list and its ETag; None: unchanged. Redirects are answers like any other, and refused.
+
+    A question that is refused (4xx) is asked once more without its ETag, which may be why.
 
     Raises:
         Failure: no connection, no TLS that is trusted, another status, or too much.
@@ -173,9 +176,11 @@ def ask(url: str, etag: str, authorities: Optional[str], seconds: float, limit: 
         connection.request("GET", parts.path or "/", headers=headers)
         answer = connection.getresponse()
         if answer.status == http.client.NOT_MODIFIED and etag:
-            return Answer(answer.status, b"", etag)
+            return None
+        if etag and answer.status in ASK_AGAIN:
+            return ask(url, "", authorities, seconds, limit)
         if answer.status != http.client.OK:
-            raise Failure(f"the answer is {answer.status} {answer.reason[:100]}")
+            raise Failure(f"the answer is {answer.status} {answer.reason!a:.100}")
         body = answer.read(limit + 1)
         if len(body) > limit:
             raise Failure(f"the answer is larger than {limit} bytes")
@@ -183,11 +188,16 @@ def ask(url: str, etag: str, authorities: Optional[str], seconds: float, limit: 
         length = answer.getheader("Content-Length")
         if not answer.chunked and (length is None or int(length) != len(body)):
             raise Failure("the answer is cut short, or does not say how long it is")
-        return Answer(answer.status, body, answer.getheader("ETag") or "")
+        return body, _etag(answer.getheader("ETag"))
     except (OSError, ValueError, http.client.HTTPException) as error:
-        raise Failure(f"no answer: {error!r}") from error
+        raise Failure(f"no answer: {error!a:.300}") from error
     finally:
         connection.close()
+
+
+def _etag(said: object) -> str:
+    # One that is too long, or is none, would be refused whenever it is sent back.
+    return said if isinstance(said, str) and ETAG.fullmatch(said) else ""
 
 
 def readable(keygen: str, path: str, seconds: float) -> None:
@@ -196,18 +206,12 @@ def readable(keygen: str, path: str, seconds: float) -> None:
     Raises:
         Failure: it does not.
     """
+    argv, none = (keygen, "-Q", "-l", "-f", path), subprocess.DEVNULL
     try:
-        done = subprocess.run(
-            (keygen, "-Q", "-l", "-f", path),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.STDOUT,
-            timeout=seconds,
-            check=False,
-        )
+        status = subprocess.call(argv, stdin=none, stdout=none, stderr=none, timeout=seconds)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise Failure(f"ssh-keygen: {error}") from error
-    if done.returncode:
+    if status:
         raise Failure("ssh-keygen does not read the revocation list")
 
 
@@ -220,21 +224,20 @@ def fetch(place: Place, options: argparse.Namespace, before: Dict[str, Any]) -> 
     there = place.read(place.name, options.max_bytes)
     digest = hashlib.sha256(there).hexdigest()
     # What somebody changed by hand is not what the ETag is of.
-    etag = str(before.get("etag", "")) if there and before.get("sha256") == digest else ""
+    etag = _etag(before.get("etag")) if there and before.get("sha256") == digest else ""
     answer = ask(options.url, etag, options.ca_file, options.timeout, options.max_bytes)
-    if answer.status == http.client.NOT_MODIFIED:
+    if answer is None:
         return {"etag": etag, "sha256": digest, "version": version_of(there)}
-    version = version_of(answer.body)
+    body, etag = answer
+    version = version_of(body)
     newest = max(int(before.get("version", 0)), _version_there(there))
     if version < newest and not options.accept_rollback:
         raise Failure(f"version {version} is older than {newest}, which was here already")
-    with place.written(place.name, answer.body) as path:
+    if version - newest > MAX_JUMP and not options.accept_rollback:
+        raise Failure(f"version {version} is too far above {newest}")
+    with place.written(place.name, body) as path:
         readable(options.ssh_keygen, path, options.timeout)
-    return {
-        "etag": answer.etag,
-        "sha256": hashlib.sha256(answer.body).hexdigest(),
-        "version": version,
-    }
+    return {"etag": etag, "sha256": hashlib.sha256(body).hexdigest(), "version": version}
 
 
 def _version_there(content: bytes) -> int:
@@ -246,17 +249,12 @@ def _version_there(content: bytes) -> int:
 
 
 def known(place: Place) -> Dict[str, Any]:
-    """What the status file says of the list; nothing if it cannot be read.
-
-    Raises:
-        Failure: it is there, and no file.
-    """
-    content = place.read(place.status, MAX_STATUS)
+    """What the status file says of the list; nothing if it cannot be read."""
     try:
-        said = json.loads(content.decode())
-        if isinstance(said, dict) and float(said["confirmed_at"]) and int(said["version"]) >= 0:
-            return said
-    except (ValueError, TypeError, KeyError):
+        said = json.loads(place.read(place.status, MAX_STATUS).decode())
+        if float(said["confirmed_at"]) and 0 <= int(said["version"]) <= MAX_VERSION:
+            return dict(said)
+    except (Failure, ValueError, TypeError, KeyError, OverflowError, RecursionError):
         # It says nothing then; the list itself is looked at anyway.
         pass
     return {}
@@ -307,8 +305,7 @@ def _once(place: Place, options: argparse.Namespace) -> int:
             said = dict(fetch(place, options, said), confirmed_at=time.time())
         except Failure as failure:
             wrong = str(failure)
-        said["error"] = wrong
-        said["result"] = "failed" if wrong else "confirmed"
+        said.update(error=wrong, result="failed" if wrong else "confirmed")
         with place.written(place.status, json.dumps(said, sort_keys=True).encode() + b"\n"):
             pass
     return _judge(place, options, said, wrong)
@@ -386,10 +383,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--ca-file", help="PEM certificates to trust for https; else the system's")
     parser.add_argument("--timeout", type=float, default=20.0, help="seconds for all of it")
     parser.add_argument("--alarm-after", type=float, default=3600.0, help="an older list alarms")
-    parser.add_argument(
-        "--max-bytes", type=int, default=16 * 1024 * 1024, help="a larger one is refused"
-    )
-    parser.add_argument("--accept-rollback", action="store_true", help="take a lower version, once")
+    parser.add_argument("--max-bytes", type=int, default=16 * 1024 * 1024, help="no larger list")
+    parser.add_argument("--accept-rollback", action="store_true", help="take any version, once")
     parser.add_argument("--plain-http", action="store_true", help="http to another machine")
     parser.add_argument("--check", action="store_true", help="fetch nothing, judge the age")
     parser.add_argument("--ssh-keygen", default="/usr/bin/ssh-keygen", help=argparse.SUPPRESS)

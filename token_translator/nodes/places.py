@@ -23,15 +23,18 @@ MAX_ACCOUNTS = 500
 """Accounts outside of the range whose principals are looked at; system accounts come first."""
 READABLE, EXECUTABLE = 0o444, 0o555
 NONCE = "headgate-node-check"
+ENVIRONMENT = {"PATH": "/usr/bin:/bin"}
+NO_ACCOUNT = "no account of the range: name one with --account"
 
 
 def owned(check: str, path: str, *, executable: bool = False) -> Finding:
-    """Whether a file and every folder above it can be written by root alone."""
+    """Whether a file, every folder above it and every link to it can be written by root alone."""
     try:
         real = Path(path).resolve(strict=True)
         require_unwritable(real, frozenset({0}))
+        _require_links(Path(path))
         mode = real.stat().st_mode
-    except (OSError, SettingsError) as error:
+    except (OSError, RuntimeError, SettingsError) as error:  # RuntimeError: a loop of links
         return failed(check, str(error))
     if not stat.S_ISREG(mode):
         return failed(check, f"{path} is not a regular file")
@@ -41,6 +44,19 @@ def owned(check: str, path: str, *, executable: bool = False) -> Finding:
             check, f"{path}: mode {mode & 0o7777:o}; use {'0755' if executable else '0644'}"
         )
     return ok(check, path)
+
+
+def _require_links(path: Path) -> None:
+    """Refuse a path on which somebody else could have a link point elsewhere; it has no loop."""
+    here = Path("/")
+    for name in path.parts[1:]:
+        here /= name
+        if here.is_symlink():
+            if owner := here.lstat().st_uid:
+                raise SettingsError(f"{here}: owned by uid {owner}; it must be uid 0")
+            require_unwritable(here.parent, frozenset({0}))
+            _require_links(here.parent / here.readlink())
+            here = here.resolve()
 
 
 async def authorities(node: Node, known: Sequence[str] | None) -> list[Finding]:
@@ -83,8 +99,6 @@ async def revocation_list(node: Node, now: float | None = None) -> list[Finding]
     try:
         known = krl_fetch.known(place)
         seconds, why = krl_fetch.age(place, known, MAX_LIST, time.time() if now is None else now)
-    except krl_fetch.Failure as failure:
-        return [failed("revocation list", str(failure))]
     finally:
         place.close()
     whose = _writers(path, node.krl_user)
@@ -116,13 +130,14 @@ def _content(path: str) -> bytes:
 
 
 async def session(node: Node, account: pwd.struct_passwd | None) -> list[Finding]:
-    """The session program: whose, of which release, and that it speaks when it is run."""
-    path = node.session_program
-    found = [owned("session program's file", path, executable=True)]
-    try:
-        content = _content(path)
-    except OSError:
-        return found
+    """The session program: whose, of which release, and that it speaks when it is run.
+
+    Nothing is run that anybody but root could have written, and nothing as root.
+    """
+    mine = owned("session program's file", node.session_program, executable=True)
+    if mine.state != "ok":
+        return [mine]
+    found, content = [mine], _content(node.session_program)
     digest = hashlib.sha256(content).hexdigest()
     known = {*release_digests(), *node.session_digests}
     if digest in known:
@@ -130,8 +145,9 @@ async def session(node: Node, account: pwd.struct_passwd | None) -> list[Finding
     else:
         found.append(failed("session program's release", f"{digest} is of no known release"))
     interpreter = content.split(b"\n", 1)[0].removeprefix(b"#!").decode(errors="replace").split()
-    found.append(await _interpreter(interpreter))
-    found.append(await _speaks(node, account))
+    found.append(await _interpreter(interpreter, account))
+    if found[-1].state != "failed":
+        found.append(await _speaks(node, account))
     return found
 
 
@@ -143,29 +159,34 @@ def release_digests() -> frozenset[str]:
     return frozenset({hashlib.sha256(source.read_bytes()).hexdigest()})
 
 
-async def _interpreter(words: Sequence[str]) -> Finding:
+async def _interpreter(words: Sequence[str], account: pwd.struct_passwd | None) -> Finding:
     check = "session program's interpreter"
     if not words or not words[0].startswith("/"):
         return failed(check, "its first line names none")
+    mine = owned(check, words[0], executable=True)
+    if mine.state != "ok":
+        return mine
+    if account is None:
+        return skipped(check, NO_ACCOUNT)
     question = "import sys; print('%d.%d' % sys.version_info[:2])"
+    argv = as_user(account, (words[0], "-I", "-c", question))
     try:
-        done = (await run((words[0], "-I", "-c", question), timeout=SECONDS)).checked()
+        done = (await run(argv, timeout=SECONDS, limit=LIMIT, env=ENVIRONMENT)).checked()
     except CommandError as error:
         return failed(check, str(error))
     version = done.stdout.decode(errors="replace").strip()
-    if not re.fullmatch(r"\d+\.\d+", version):
-        return failed(check, f"{words[0]} is no Python")
-    if tuple(int(part) for part in version.split(".")) < OLDEST_PYTHON:
-        return failed(check, f"{words[0]} is Python {version}; it needs 3.6")
+    numbers = re.fullmatch(r"(\d{1,3})\.(\d{1,3})", version)
+    if not numbers or tuple(map(int, numbers.groups())) < OLDEST_PYTHON:
+        return failed(check, f"{words[0]} is no Python of 3.6 or newer: {version[:20]!r}")
     return ok(check, f"{words[0]}, Python {version}")
 
 
 async def _speaks(node: Node, account: pwd.struct_passwd | None) -> Finding:
     check = "session program runs"
     if account is None:
-        return skipped(check, "no account of the range: name one with --account")
+        return skipped(check, NO_ACCOUNT)
     argv = as_user(account, (node.session_program, "--only", "status:none"))
-    environment = {"PATH": "/usr/bin:/bin", "SSH_ORIGINAL_COMMAND": NONCE, "HOME": account.pw_dir}
+    environment = {**ENVIRONMENT, "SSH_ORIGINAL_COMMAND": NONCE, "HOME": account.pw_dir}
     try:
         done = await run(argv, timeout=SECONDS, limit=LIMIT, env=environment)
     except CommandError as error:
@@ -219,7 +240,7 @@ async def _prints(node: Node, user: pwd.struct_passwd, account: pwd.struct_passw
     name, uid = account.pw_name, account.pw_uid
     argv = as_user(user, (node.principals_program, name, str(uid)))
     try:
-        done = await run(argv, timeout=SECONDS, limit=LIMIT, env={"PATH": "/usr/bin:/bin"})
+        done = await run(argv, timeout=SECONDS, limit=LIMIT, env=ENVIRONMENT)
     except CommandError as error:
         return failed(check, str(error))
     wanted = _as_lines(node.principals_of(name, uid))

@@ -29,6 +29,9 @@ USERINFO_SECONDS = 300.0
 MAX_ANSWERS = 4096
 STRIPES = 32
 
+_ABOUT_THE_TOKEN = frozenset(range(400, 500)) - {408, 429}
+_REFUSALS = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
+
 Claims = Mapping[str, Any]
 
 
@@ -90,7 +93,7 @@ class Inquiry:
                 {"Authorization": self._authorization},
                 {"token": token, "token_type_hint": "access_token"},
             )
-            if status != HTTPStatus.OK:
+            if status in _REFUSALS:
                 log.error("introspection_client_refused", status=status)
                 raise _away()
             # Only the literal: `"false"` and 1 are no word of the specification.
@@ -111,8 +114,10 @@ class Inquiry:
             if not await self._userinfo.url():
                 return {}, USERINFO_SECONDS
             # 401 and 403 are for tokens without `openid`, and for those that are no person's.
-            _, document = await self._userinfo.ask("GET", {"Authorization": f"Bearer {token}"})
-            return document, USERINFO_SECONDS
+            authorization = {"Authorization": f"Bearer {token}"}
+            status, document = await self._userinfo.ask("GET", authorization)
+            lasting = status == HTTPStatus.OK or status in _REFUSALS
+            return document, USERINFO_SECONDS if lasting else INACTIVE_SECONDS
 
         return await self._informed.get(token, ask) or {}
 
@@ -176,10 +181,10 @@ class _Endpoint:
     async def ask(
         self, method: str, headers: Mapping[str, str], form: Mapping[str, str] | None = None
     ) -> tuple[int, Claims]:
-        """The document of a 200; a 401 or 403 without one.
+        """The document of a 200; a 4xx without one, but for 408 and 429: it is about this token.
 
         Raises:
-            Unavailable: there is no answer, or another one.
+            Unavailable: there is no answer, or another one. For a while nobody is asked then.
         """
         url = await self.url()
         if not url:
@@ -207,7 +212,9 @@ class _Endpoint:
         ) as response:
             if response.status == HTTPStatus.OK:
                 return response.status, await json_object(response)
-            if response.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+            if response.status in _ABOUT_THE_TOKEN:
+                if response.status not in _REFUSALS:
+                    log.warning("token_not_read", endpoint=self._name, status=response.status)
                 return response.status, {}
             raise ValueError(f"it answered {response.status}")
 

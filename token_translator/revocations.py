@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -144,6 +145,7 @@ class Revocations:
         self._signer = signer
         self._lists = lists
         self._clock = clock
+        self._failed: Counter[UUID] = Counter()
 
     async def order(self, order: Order) -> wire.Revoked | None:
         """Write an order down and carry it out; None: it will be, once the signer answers.
@@ -151,8 +153,12 @@ class Revocations:
         Raises:
             Forbidden, Invalid: the signer refuses it, and always will. Unavailable: the database.
         """
-        await self._orders.add(order)
+        await self.write(order)
         return await self.carry_out(order)
+
+    async def write(self, order: Order) -> None:
+        """Write an order down, to be carried out whatever happens to us; raises `Unavailable`."""
+        await self._orders.add(order)
 
     async def carry_out(self, order: Order) -> wire.Revoked | None:
         """Carry out what is written down already; as `order`. Done twice, it is done once."""
@@ -180,12 +186,16 @@ class Revocations:
         return revoked
 
     async def catch_up(self) -> None:
-        """Carry out what has waited, in order, until the signer is away again."""
+        """Carry out what has waited, until one fails; that comes behind the others next time."""
         try:
-            for order in await self._orders.pending():
-                if self._clock.now() - order.at < UNDER_WAY:
+            pending = await self._orders.pending()
+            self._failed = Counter({one.id: self._failed[one.id] for one in pending})
+            for order in sorted(pending, key=lambda one: self._failed[one.id]):
+                # From the future: the clock was set back, and whoever gave it is long done.
+                if timedelta(0) <= self._clock.now() - order.at < UNDER_WAY:
                     continue
                 if await self._try(order) is None:
+                    self._failed[order.id] += 1
                     return
         except Unavailable as problem:
             log.warning("revocations_wait", why=str(problem))

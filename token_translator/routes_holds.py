@@ -15,29 +15,22 @@ from token_translator.administrators import Administrators
 from token_translator.callers import Callers
 from token_translator.holds import EVERYWHERE, Hold
 from token_translator.revocations import Revocation
-from token_translator.suspending import MAX_SHOWN, Suspending
+from token_translator.suspending import MAX_SHOWN, Reason, SubjectName, Suspending
 from token_translator.wire import MAX_REVOKED_AT_ONCE, Fingerprint, Serial
 
 CALLERS = web.AppKey("holds_callers", Callers)
 ADMINISTRATORS = web.AppKey("administrators", Administrators)
 SUSPENDING = web.AppKey("suspending", Suspending)
 
-# All end up in logs: no line breaks, no control characters. Not `$`: see `SealRequest`.
 _Issuer = Annotated[str, msgspec.Meta(min_length=1, max_length=1024, pattern=r"^[!-~]+\Z")]
-_Subject = Annotated[
-    str, msgspec.Meta(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f\x7f-\x9f]+\Z")
-]
-_Reason = Annotated[
-    str, msgspec.Meta(min_length=1, max_length=1000, pattern=r"^[^\x00-\x1f\x7f-\x9f]+\Z")
-]
 
 
 class HoldRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Body of `POST /v1/holds`; the person is told the reason. No realm: in all of them."""
 
     iss: _Issuer
-    sub: _Subject
-    reason: _Reason
+    sub: SubjectName
+    reason: Reason
     realm: str = EVERYWHERE
 
 
@@ -45,13 +38,13 @@ class Named(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An identity."""
 
     iss: _Issuer
-    sub: _Subject
+    sub: SubjectName
 
 
 class RevocationRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Body of `POST /v1/revocations`: at least one of what can be revoked, and why."""
 
-    reason: _Reason
+    reason: Reason
     serials: Annotated[tuple[Serial, ...], msgspec.Meta(max_length=MAX_REVOKED_AT_ONCE)] = ()
     identity: Named | None = None
     keys: Annotated[tuple[Fingerprint, ...], msgspec.Meta(max_length=100)] = ()

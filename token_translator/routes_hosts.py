@@ -1,5 +1,6 @@
 """The hosts' side over HTTP: known_hosts and ssh_config for people, certificates for nodes."""
 
+import asyncio
 import base64
 import math
 import re
@@ -24,6 +25,8 @@ log = structlog.get_logger(__name__)
 
 FRESH_SECONDS = 300
 RENEWALS_PER_MINUTE = 6
+CHECKS_AT_ONCE = 4
+"""So many signatures are checked at a time; anybody may bring one, and each is a process."""
 ISSUER = "urn:headgate:hosts"
 """Whose subjects the hosts are in the ledger."""
 
@@ -72,6 +75,7 @@ class Hosts:
         self._signer = signer
         self._clock = clock
         self._renewals = Throttle(RENEWALS_PER_MINUTE)
+        self._checks = asyncio.Semaphore(CHECKS_AT_ONCE)
 
     async def known_hosts(self) -> str:
         """The lines for a client's known_hosts; raises `NotFound` where none are configured."""
@@ -110,6 +114,7 @@ class Hosts:
 
         Raises:
             Forbidden: `host_unknown`: not enrolled. Unauthenticated: another key's, or too old.
+            TooMany: the host asks too often.
         """
         public = self._accepted(line)
         fingerprint, now = _fingerprint(public), self._clock.now()
@@ -120,14 +125,17 @@ class Hosts:
             raise Unauthenticated(
                 "The signature is not of now: compare the host's clock.", code="signature_stale"
             )
+        message = host_signatures.text(at, public)
+        async with self._checks:
+            good = await host_signatures.signed(
+                public_key=public, message=message, signature=signature
+            )
+        if not good:
+            raise Unauthenticated("The signature is not this key's.", code="signature_wrong")
+        # Not before: everybody has the public key, and would use up the host's share.
         wait = self._renewals.take(fingerprint, self._clock.monotonic())
         if wait:
             raise TooMany("This host asks too often.", retry_after=math.ceil(wait))
-        message = host_signatures.text(at, public)
-        if not await host_signatures.signed(
-            public_key=public, message=message, signature=signature
-        ):
-            raise Unauthenticated("The signature is not this key's.", code="signature_wrong")
         answer = await self._certify(host, public, request_id)
         await self._enrolments.renewed(fingerprint, now)
         return answer

@@ -2,8 +2,10 @@
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
+from typing import Annotated, Any
 from uuid import UUID, uuid4
 
+import msgspec
 import structlog
 
 from headgate.clock import Clock
@@ -17,6 +19,16 @@ from token_translator.revocations import Order, Revocation, Revocations
 log = structlog.get_logger(__name__)
 
 MAX_SHOWN = 1000
+
+# All end up in logs: no line breaks, no control characters. Not `$`: see `SealRequest`.
+SubjectName = Annotated[
+    str, msgspec.Meta(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f\x7f-\x9f]+\Z")
+]
+Reason = Annotated[
+    str, msgspec.Meta(min_length=1, max_length=1000, pattern=r"^[^\x00-\x1f\x7f-\x9f]+\Z")
+]
+_By = Annotated[str, msgspec.Meta(min_length=1, max_length=1400)]
+"""These three are within the bounds of `wire.Revoke`."""
 
 Tell = Callable[[], Awaitable[None]]
 
@@ -60,24 +72,30 @@ class Suspending:
         self._tell = tell
 
     async def suspend(self, identity: Identity, realm: str, *, reason: str, by: str) -> Suspended:
-        """Put a hold in force, tell the services, revoke what lives; said again, nothing is new.
+        """Put a hold in force, tell the services, revoke what lives; said again, the hold is found.
 
         The certificates of all realms are revoked: who may act in another gets a new one there.
+        Said again they are revoked again, which changes nothing unless the first order was lost.
 
         Raises:
-            Invalid: no such realm or issuer. Unavailable: the database is away, nothing was done.
+            Invalid: no such realm or issuer, or words that the signer would refuse.
+            Unavailable: the database is away; said again, all that is missing is done.
         """
+        _check_words(sub=identity.sub, reason=reason, by=by)
         self._check(identity, realm)
         made = Hold(uuid4(), identity, realm, by, reason, self._clock.now())
         hold, order = await self._holds.place(made)
         await self._told()
+        new = order is not None
         if order is None:
-            return Suspended(hold, new=False, revoked=True)
-        log.warning("suspended", hold=str(hold.id), by=by, realm=realm or "all")
+            wanted = Revocation(reason, by, identity=identity)
+            order = Order(uuid4(), made.created_at, wanted)
+            await self._revocations.write(order)
+        else:
+            log.warning("suspended", hold=str(hold.id), by=by, realm=realm or "all")
         await self._clock.sleep(SETTLED_SECONDS)
-        return Suspended(
-            hold, new=True, revoked=await self._revocations.carry_out(order) is not None
-        )
+        revoked = await self._revocations.carry_out(order) is not None
+        return Suspended(hold, new=new, revoked=revoked)
 
     async def resume(self, hold: UUID, *, by: str, force: bool = False) -> Hold:
         """Lift a hold: from now on there are new certificates; what was revoked stays revoked.
@@ -116,6 +134,8 @@ class Suspending:
         """
         if not (wanted.serials or wanted.identity or wanted.keys or wanted.authority):
             raise Invalid("Name serials, keys, an identity or an authority.", code="nothing_named")
+        sub = {} if wanted.identity is None else {"sub": wanted.identity.sub}
+        _check_words(**sub, reason=wanted.reason, by=wanted.by)
         if wanted.identity is not None:
             self._check(wanted.identity, EVERYWHERE)
         order = Order(uuid4(), self._clock.now(), wanted)
@@ -135,3 +155,18 @@ class Suspending:
             faults.append(Fault("/iss", f"Nobody of it comes here; {', '.join(self._issuers)}."))
         if faults:
             raise Invalid("This would suspend nobody.", code="suspendsnobody", faults=faults)
+
+
+_WORDS: dict[str, Any] = {"sub": SubjectName, "reason": Reason, "by": _By}
+
+
+def _check_words(**words: str) -> None:
+    """Before anything is written: an order that the signer refuses revokes nothing, ever."""
+    faults = []
+    for name, word in words.items():
+        try:
+            msgspec.convert(word, _WORDS[name])
+        except msgspec.ValidationError as error:
+            faults.append(Fault(f"/{name}", str(error)))
+    if faults:
+        raise Invalid("The signer would refuse to revoke in these words.", faults=faults)

@@ -15,10 +15,12 @@ from headgate.clock import SystemClock
 from headgate.settings import SettingsError, load
 from tests.service.token_translator.conftest import Site, Start
 from tests.service.token_translator.service_files import write_tokens
+from token_translator import host_signatures
 from token_translator.database import open_async_database
 from token_translator.enrolments import Enrolments
 from token_translator.nodes import lines
 from token_translator.nodes.settings import Node
+from token_translator.routes_hosts import CHECKS_AT_ONCE
 from token_translator.settings import Settings
 
 HOSTS = """
@@ -270,6 +272,42 @@ async def test_hosts_ask_at_their_own_pace(hosts: Site, folder: Path, host_key: 
     body = renewal(host_key)
     answers = [await ask(hosts, body) for _ in range(8)]
     assert [status for status, _ in answers] == [201] * 6 + [429] * 2
+
+
+async def test_hosts_are_not_kept_from_renewing_by_strangers(
+    hosts: Site, folder: Path, host_key: Path
+) -> None:
+    """Who knows a host's public key and cannot sign uses up nothing of the host's."""
+    token = await asyncio.to_thread(enrol, folder, "login1.site.example")
+    await ask(hosts, {"public_key": public(host_key)}, token)
+    body = renewal(host_key)
+    strangers = [await ask(hosts, {**body, "signature": "x"}) for _ in range(8)]
+    assert [document["code"] for _, document in strangers] == ["signature_wrong"] * 8
+    assert (await ask(hosts, body))[0] == 201
+
+
+async def test_hosts_signatures_are_checked_a_few_at_a_time(
+    hosts: Site, folder: Path, host_key: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many strangers come at once, few processes are at work for them."""
+    token = await asyncio.to_thread(enrol, folder, "login1.site.example")
+    await ask(hosts, {"public_key": public(host_key)}, token)
+    signed, now, most = host_signatures.signed, 0, 0
+
+    async def counted(**words: str) -> bool:
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        try:
+            return await signed(**words)
+        finally:
+            now -= 1
+
+    monkeypatch.setattr(host_signatures, "signed", counted)
+    body = renewal(host_key, signature="x")
+    answers = await asyncio.gather(*(ask(hosts, body) for _ in range(12)))
+    assert {status for status, _ in answers} == {401}
+    assert most == CHECKS_AT_ONCE
 
 
 @pytest.mark.site  # a node's script is root's

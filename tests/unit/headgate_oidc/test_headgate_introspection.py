@@ -215,6 +215,43 @@ async def test_an_issuer_that_does_not_answer(
     assert await verifier.verify("opaque")
 
 
+@pytest.mark.parametrize("status", [400, 404, 413, 431])
+async def test_a_token_that_the_issuer_will_not_read(
+    opaque: Make, asked: Asked, issuer: Any, status: int
+) -> None:
+    """It is refused, and whoever comes next is asked about as ever."""
+    good = issuer.instead["/introspect"]
+
+    async def refusing(_: web.Request) -> web.StreamResponse:
+        return web.Response(status=status)
+
+    issuer.instead["/introspect"] = refusing
+    verifier = opaque()
+    await refused(verifier, "poison", "not valid")
+    issuer.instead["/introspect"] = good
+    asked.has("opaque")
+    assert await verifier.verify("opaque")
+
+
+@pytest.mark.usefixtures("asked")
+@pytest.mark.parametrize("status", [408, 429, 502])
+async def test_an_issuer_that_has_too_much_to_do(opaque: Make, issuer: Any, status: int) -> None:
+    """What says nothing about the token refuses nobody for good, and the issuer gets a rest."""
+    times = 0
+
+    async def busy(_: web.Request) -> web.StreamResponse:
+        nonlocal times
+        times += 1
+        return web.Response(status=status)
+
+    issuer.instead["/introspect"] = busy
+    verifier = opaque()
+    for token in ("opaque", "another"):
+        with pytest.raises(Unavailable):
+            await verifier.verify(token)
+    assert times == 1
+
+
 @pytest.mark.usefixtures("asked")
 async def test_an_issuer_that_is_slow(
     opaque: Make, issuer: Any, monkeypatch: pytest.MonkeyPatch

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -53,6 +54,7 @@ class Signer:
     def __init__(self) -> None:
         self.revocations: list[dict[str, Any]] = []
         self.failure: Exception | None = None
+        self.fails_for: tuple[int, ...] = ()
         self.asked = 0
         self.version = 0
 
@@ -60,6 +62,8 @@ class Signer:
         """One more entry."""
         if self.failure is not None:
             raise self.failure
+        if wanted["serials"] == self.fails_for != ():
+            raise AWAY
         self.revocations.append(wanted)
         self.version += 1
         return wire.Revoked(1, self.version, wanted["serials"])
@@ -117,12 +121,13 @@ class Bench:
 
     async def suspend(self, realm: str = "") -> Suspended:
         """Suspend alice; the time that it waits for the replicas passes."""
+        before = len(self.signer.revocations)
         task = asyncio.create_task(
             self.suspending.suspend(ALICE, realm, reason="lost", by="peer:x")
         )
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        assert self.signer.revocations == []
+        assert len(self.signer.revocations) == before
         self.clock.advance(SETTLED_SECONDS)
         return await task
 
@@ -141,6 +146,7 @@ def bench() -> Bench:
 
 
 AWAY = Unavailable("The signer cannot be reached.")
+LOST = Revocation("lost", "local:root", serials=(7,))
 
 
 async def test_an_order_is_carried_out_and_forgotten(bench: Bench):
@@ -181,6 +187,27 @@ async def test_an_order_under_way_is_left_to_who_gave_it(bench: Bench):
     assert bench.signer.revocations == []
 
 
+async def test_an_order_from_the_future_is_carried_out(bench: Bench):
+    """A clock that was set back stops no order: nobody is at work on it since then."""
+    await bench.orders.add(Order(uuid4(), bench.clock.now() + timedelta(hours=1), LOST))
+    await bench.revocations.catch_up()
+    assert bench.orders.kept == {}
+
+
+async def test_an_order_that_keeps_failing_holds_up_no_other(bench: Bench):
+    """The others come first the next time; it is tried again, and at last forgotten."""
+    for serial in (1, 2, 3):
+        await bench.orders.add(bench.order(serial))
+    bench.signer.fails_for = (1,)
+    bench.clock.advance(UNDER_WAY.total_seconds())
+    for _ in range(3):
+        await bench.revocations.catch_up()
+    assert [one["serials"] for one in bench.signer.revocations] == [(2,), (3,)]
+    bench.signer.fails_for = ()
+    await bench.revocations.catch_up()
+    assert bench.orders.kept == {}
+
+
 @pytest.mark.parametrize("refusal", [Forbidden("No such authority."), Invalid("No serial.")])
 async def test_a_refused_order_is_told_and_stops_nobody(bench: Bench, refusal: Exception):
     """What the signer will never do is said to who asked, and does not hold up the others."""
@@ -195,13 +222,57 @@ async def test_a_refused_order_is_told_and_stops_nobody(bench: Bench, refusal: E
 
 
 async def test_suspending_holds_first_then_tells_then_revokes(bench: Bench):
-    """In this order no certificate slips through; said again, nothing more is revoked."""
+    """In this order no certificate slips through."""
     done = await bench.suspend()
     assert (done.new, done.revoked) == (True, True)
     assert bench.log == ["held", "told, 0 revoked"]
-    again = await bench.suspending.suspend(ALICE, "", reason="lost", by="peer:x")
-    assert (again.new, again.hold) == (False, done.hold)
-    assert len(bench.signer.revocations) == 1
+
+
+async def test_suspending_again_revokes_again(bench: Bench):
+    """The same hold is found, and the signer has the word on whether all is revoked."""
+    done = await bench.suspend()
+    again = await bench.suspend()
+    assert (again.new, again.hold, again.revoked) == (False, done.hold, True)
+    assert [one["identity"] for one in bench.signer.revocations[1:]] == [ALICE]
+    assert bench.orders.kept == {}
+
+
+async def test_suspending_again_is_not_done_while_the_signer_is_away(bench: Bench):
+    """A repetition says pending as the first did, and leaves an order of its own behind."""
+    bench.signer.failure = AWAY
+    await bench.suspend()
+    again = await bench.suspend()
+    assert (again.new, again.revoked) == (False, False)
+    [order] = bench.orders.kept.values()
+    assert order.revocation == Revocation("lost", "peer:x", identity=ALICE)
+
+
+@pytest.mark.parametrize(
+    ("words", "pointer"),
+    [
+        ({"reason": ""}, "/reason"),
+        ({"reason": "x" * 1001}, "/reason"),
+        ({"reason": "two\nlines"}, "/reason"),
+        ({"identity": Identity(ISS, "")}, "/sub"),
+        ({"identity": Identity(ISS, "x" * 256)}, "/sub"),
+        ({"by": ""}, "/by"),
+        ({"by": "x" * 1401}, "/by"),
+    ],
+)
+async def test_what_the_signer_would_refuse_is_no_suspension(
+    bench: Bench, words: dict[str, Any], pointer: str
+):
+    """A hold whose order the signer refuses would leave the certificates alive: none is placed."""
+    asked = {"identity": ALICE, "reason": "lost", "by": "peer:x"} | words
+    with pytest.raises(Invalid) as refusal:
+        await bench.suspending.suspend(
+            asked["identity"], "", reason=asked["reason"], by=asked["by"]
+        )
+    with pytest.raises(Invalid) as other:
+        await bench.suspending.revoke(Revocation(**asked))
+    for problem in (refusal.value, other.value):
+        assert [fault.pointer for fault in problem.faults] == [pointer]
+    assert (bench.log, bench.orders.kept) == ([], {})
 
 
 async def test_a_suspension_counts_while_the_signer_is_away(bench: Bench):

@@ -30,6 +30,10 @@ class LedgerAwayError(OSError):
     """The database does not answer."""
 
 
+class RestoredError(SettingsError):
+    """The ledger ends before what this host wrote, or is another one there."""
+
+
 class DeclinedError(Exception):
     """One change of a group that is not made; the others are. The message is for the asker."""
 
@@ -112,17 +116,28 @@ class Ledger:
         self._persons = persons
         self._position = position
         self._serial_floor = serial_floor
+        self._written: Head | None = None
 
     @contextlib.contextmanager
-    def writing(self, now: datetime) -> Iterator[Writing]:
-        """A transaction that ends with a commit, or with an exception and nothing written."""
+    def writing(self, now: datetime, *, whole: bool = True) -> Iterator[Writing]:
+        """A transaction that ends with a commit, or with an exception and nothing written.
+
+        `whole`: not on a ledger that went back since this process, or one before it, wrote it.
+
+        Raises:
+            RestoredError: it did; until it is reconciled nothing is written.
+        """
         with self._engine.begin() as connection:
             if connection.dialect.name == "postgresql":
                 connection.execute(_LOCK)
             writing = Writing(connection, self._persons, self._head(connection), now)
+            if whole:
+                self._require_behind(connection, writing.head)
             yield writing
             writing.flush()
             head = writing.head
+        # Not the file alone: whoever puts a database back may put that back with it.
+        self._written = head
         if self._position is not None:
             self._position.write(head)
 
@@ -168,24 +183,10 @@ class Ledger:
         """Refuse a ledger that ends before what this host wrote, or is another one there.
 
         Raises:
-            SettingsError: saying what is missing, and the command that mends it.
+            RestoredError: saying what is missing, and the command that mends it.
         """
-        if self._position is None:
-            return
-        remembered, head = self._position.read(), self.head()
-        remedy = "run headgate-signer reconcile"
-        if head.seq < remembered.seq or head.serial < remembered.serial:
-            raise SettingsError(
-                f"the ledger ends at entry {head.seq}, serial {head.serial}; this host wrote until "
-                f"entry {remembered.seq}, serial {remembered.serial} ({self._position.path}): "
-                f"it was restored from a backup, or is another one; {remedy}"
-            )
-        if self._hash(remembered.seq) not in {None, remembered.hash}:
-            raise SettingsError(
-                f"entry {remembered.seq} of the ledger is not the one this host wrote "
-                f"({self._position.path}): it was restored from a backup and written since; "
-                f"{remedy}"
-            )
+        with self.reading() as connection:
+            self._require_behind(connection, self._head(connection))
 
     def verify(self) -> Head:
         """Walk the whole chain; its end, to compare with a copy.
@@ -197,8 +198,9 @@ class Ledger:
         remembered = self._position.read() if self._position is not None else Head()
         if head.seq < remembered.seq:
             raise ChainError(f"it ends at entry {head.seq}; this host wrote until {remembered.seq}")
-        if self._hash(remembered.seq) not in {None, remembered.hash}:
-            raise ChainError(f"entry {remembered.seq} is not the one this host wrote")
+        with self.reading() as connection:
+            if _hash(connection, remembered.seq) not in {None, remembered.hash}:
+                raise ChainError(f"entry {remembered.seq} is not the one this host wrote")
         return head
 
     def entries(self, *, after: int = 0, wanted: Select[Any] | None = None) -> Iterator[Entry]:
@@ -220,11 +222,25 @@ class Ledger:
         """The field keys of persons, by their names in the ledger; erased ones are not in it."""
         return self._persons.keys(names)
 
-    def _hash(self, seq: int) -> str | None:
-        with self.reading() as connection:
-            return connection.execute(
-                select(LEDGER.c.hash).where(LEDGER.c.seq == seq)
-            ).scalar_one_or_none()
+    def _require_behind(self, connection: Connection, head: Head) -> None:
+        if self._written is None:
+            if self._position is None:
+                return
+            self._written = self._position.read()
+        written = self._written
+        where = f" ({self._position.path})" if self._position is not None else ""
+        remedy = "stop the signer and run headgate-signer reconcile"
+        if head.seq < written.seq or head.serial < written.serial:
+            raise RestoredError(
+                f"the ledger ends at entry {head.seq}, serial {head.serial}; this host wrote until "
+                f"entry {written.seq}, serial {written.serial}{where}: "
+                f"it was restored from a backup, or is another one; {remedy}"
+            )
+        if _hash(connection, written.seq) not in {None, written.hash}:
+            raise RestoredError(
+                f"entry {written.seq} of the ledger is not the one this host wrote{where}: "
+                f"it was restored from a backup and written since; {remedy}"
+            )
 
     def _head(self, connection: Connection) -> Head:
         return end_of(connection, self._serial_floor)
@@ -241,6 +257,10 @@ def end_of(connection: Connection, serial_floor: int = 0) -> Head:
     if last is None:
         return Head(serial=serial_floor)
     return Head(last.seq, last.hash, max(last.highest or 0, serial_floor))
+
+
+def _hash(connection: Connection, seq: int) -> str | None:
+    return connection.scalar(select(LEDGER.c.hash).where(LEDGER.c.seq == seq))
 
 
 def _entry(row: Row[Any]) -> Entry:

@@ -63,8 +63,9 @@ class Position:
         return Head(found.seq, found.hash, found.serial)
 
     def write(self, head: Head) -> None:
-        """Remember the end of the ledger."""
-        os.pwrite(self._descriptor, encode(head), 0)
+        """Remember the end of the ledger; one before what is remembered changes nothing."""
+        if head.seq >= self.read().seq:
+            os.pwrite(self._descriptor, encode(head), 0)
 
     def close(self) -> None:
         """Close the file."""

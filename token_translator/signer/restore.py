@@ -110,7 +110,7 @@ def reconcile(
     person's key is lost, for nobody could be found by them. What is written next is numbered above
     everything that was lost.
     """
-    with ledger.writing(now) as writing:
+    with ledger.writing(now, whole=False) as writing:
         forked = _forked(writing, lost)
         put_back = 0 if forked else sum(1 for _ in _put_back(writing, lost.copy))
         last, end = writing.head, lost.end
@@ -137,8 +137,9 @@ def _put_back(writing: Writing, copy: Mapping[int, Entry]) -> Iterator[Entry]:
         document = json.loads(entry.entry)
         if document["kind"] in {"revoked", "restored"}:
             revocations.apply(writing.connection, entry.seq, document)
-        if document["kind"] == "issued" and document["profile"] == "host":
-            keep_host_key(writing, entry.seq, document["key"])
+        key = document.get("key")
+        if document["kind"] == "issued" and document["profile"] == "host" and key is not None:
+            keep_host_key(writing, entry.seq, key)
         yield entry
 
 

@@ -164,7 +164,7 @@ async def test_what_it_says_cannot_forge_an_entry(make_signer: Any) -> None:
             grant(),
             public_key=new_key(),
             key_id=KEY_ID,
-            subject=subject(evil, account=evil, profile=evil, request_id=evil),
+            subject=subject(evil, account=evil, client_id=evil, request_id=evil),
         )
     found = (await run(signer, "ledger search", "--json")).stdout.splitlines()
     assert json.loads(found[-1])["personal"]["sub"] == evil

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from headgate.settings import SettingsError
 from tests.unit.token_translator.ledger_books import ALICE, BOB, NOW, Books, issued, refused
 from token_translator.signer import live, restore, retention, revocations, search
 from token_translator.signer.entries import ChainError, Entry, Head
-from token_translator.signer.ledger import DeclinedError
+from token_translator.signer.ledger import DeclinedError, Ledger, RestoredError
 from token_translator.signer.position import Position, encode
 from token_translator.signer.revocations import Wanted, orderer
 from token_translator.signer.syslog import message
@@ -27,6 +28,11 @@ def go_back(books: Books, entries: int) -> None:
     with books.engine.begin() as connection:
         connection.execute(delete(LEDGER).where(LEDGER.c.seq > entries))
         connection.execute(delete(REVOKED_SERIALS).where(REVOKED_SERIALS.c.seq > entries))
+
+
+def elsewhere(books: Books) -> Ledger:
+    """The same ledger, open on a host that never saw what was lost."""
+    return Ledger(engine=books.engine, persons=books.persons)
 
 
 def copied(entries: Sequence[Entry]) -> dict[int, Entry]:
@@ -62,10 +68,47 @@ def test_a_restore_that_was_written_since_is_noticed(books: Books) -> None:
     books.ledger().append([issued(), issued()], NOW)
     remembered = books.position.read()
     go_back(books, 1)
-    books.ledger().append([issued(BOB), issued(BOB)], NOW)
-    books.position.write(remembered)
+    elsewhere(books).append([issued(BOB), issued(BOB)], NOW)
+    assert books.position.read() == remembered
     with pytest.raises(SettingsError, match=r"entry 2 .* is not the one"):
         books.ledger().require_whole()
+
+
+def test_a_restore_is_noticed_while_signing(books: Books) -> None:
+    """A ledger put back under the one that writes takes nothing more until it is reconciled."""
+    ledger = books.ledger()
+    ledger.append([issued(), issued(), issued()], NOW)
+    remembered = books.position.read()
+    go_back(books, 1)
+    for _ in range(2):
+        with pytest.raises(RestoredError, match=r"ends at entry 1, serial 1.*reconcile"):
+            ledger.append([issued(), issued(), issued()], NOW)
+    assert (ledger.head().seq, books.position.read()) == (1, remembered)
+    assert reconcile(books, lost(books)).revoked == ((2, 3),)
+    assert ledger.append([issued()], NOW)[0].serial == 5
+
+
+def test_a_fork_is_noticed_while_signing(books: Books) -> None:
+    """So is one that another host wrote further since, even beyond what was lost."""
+    ledger = books.ledger()
+    ledger.append([issued(), issued()], NOW)
+    go_back(books, 1)
+    elsewhere(books).append([issued(BOB), issued(BOB)], NOW)
+    with pytest.raises(RestoredError, match=r"entry 2 .* is not the one"):
+        ledger.append([issued()], NOW)
+    assert ledger.head().seq == 3
+
+
+def test_others_write_the_same_ledger(books: Books) -> None:
+    """What another signer or a command appended in between is no restore."""
+    ledger = books.ledger()
+    for serial in (1, 3):
+        assert ledger.append([issued()], NOW)[0].serial == serial
+        assert elsewhere(books).append([issued(BOB)], NOW)[0].serial == serial + 1
+    remembered = books.position.read()
+    assert remembered.seq == 3
+    books.position.write(Head(2, "a" * 64, 2))
+    assert books.position.read() == remembered
 
 
 def test_lost_serials_are_revoked_and_never_given_again(books: Books) -> None:
@@ -115,6 +158,15 @@ def test_a_copy_with_a_hole(books: Books) -> None:
     assert books.ledger().append([issued()], NOW)[0].serial == 6
 
 
+def test_a_copy_with_a_certificate_that_says_host(books: Books) -> None:
+    """An entry of the profile host that names no key, as older signers wrote, is put back."""
+    strange = issued()
+    strange = replace(strange, public={**strange.public, "profile": "host"})
+    entries = books.ledger().append([issued(), strange], NOW)
+    go_back(books, 1)
+    assert reconcile(books, lost(books, entries)).put_back == 1
+
+
 def test_a_forged_copy(books: Books) -> None:
     """A line that does not continue the chain is not put back."""
     entries = books.ledger().append([issued(), issued()], NOW)
@@ -129,7 +181,7 @@ def test_a_fork_revokes_everything(books: Books) -> None:
     """Where serials may have been given twice, all that were ever given are revoked."""
     entries = books.ledger().append([issued(), issued(), issued()], NOW)
     go_back(books, 1)
-    books.ledger().append([issued(BOB)], NOW)
+    elsewhere(books).append([issued(BOB)], NOW)
     assert reconcile(books, lost(books, entries)).revoked == ((1, 3),)
     assert books.ledger().append([issued()], NOW)[0].serial == 5
     books.ledger().verify()

@@ -29,6 +29,11 @@ class FullDisk:
 
     def __init__(self) -> None:
         self.full = True
+        self.path = Path("position")
+
+    def read(self) -> Head:
+        """Nothing was written."""
+        return Head()
 
     def write(self, _: Head) -> None:
         """Fail, or do nothing."""

@@ -232,7 +232,7 @@ async def test_scancel_takes_only_what_is_both_named_and_numbered(cluster: Simul
     """An id with another job's name cancels nothing; an id that nobody has is no failure."""
     number = await submit(cluster, "#!/bin/sh\nexec sleep 600\n", "--job-name=hg-1")
     await reached(cluster, number, JobState.RUNNING)
-    for argv in (["--name=hg-2", str(number)], ["9999"], ["--name=hg-2"], ["--user=nobody"]):
+    for argv in (["--name=hg-2", str(number)], ["9999"], ["--name=hg-2"], ["--user=daemon"]):
         assert (await command(cluster, "scancel", *argv)).status == 0
     await reached(cluster, number, JobState.RUNNING)
     assert (await command(cluster, "scancel")).status == 1

@@ -102,7 +102,7 @@ async def test_node_places_run_programs_as_the_account(roots: Path, ran: Ran) ->
     assert ran == []
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+@pytest.mark.site  # only root can give a file away
 async def test_node_places_know_a_link_of_somebody(tmp_path: Path) -> None:
     """Of a link its owner counts too, also in a folder where all may write, but only their own."""
     open_to_all = tmp_path / "tmp"

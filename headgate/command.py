@@ -71,6 +71,7 @@ async def run(
     try:
         async with asyncio.timeout(timeout):
             _, stdout, stderr, status = await talk
+            await _closed(process.stdin)
     except TimeoutError as error:
         raise CommandError(f"{argv[0]} did not end within {timeout:g} s") from error
     except _TooMuch as error:
@@ -79,7 +80,12 @@ async def run(
         if process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            await _reap(process)
+            reaping = asyncio.ensure_future(_reap(process))
+            try:
+                await asyncio.shield(reaping)
+            except asyncio.CancelledError:
+                await reaping  # called off while it was reaped: still to its end
+                raise
     return Completed(tuple(argv), status, stdout, stderr)
 
 
@@ -125,7 +131,6 @@ async def _feed(stream: asyncio.StreamWriter, data: bytes) -> None:
             stream.write(data)
             await stream.drain()
         stream.close()
-        await stream.wait_closed()
 
 
 async def _read(stream: asyncio.StreamReader, limit: int) -> bytes:

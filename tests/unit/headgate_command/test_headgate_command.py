@@ -34,3 +34,9 @@ async def test_a_late_command_is_ended_with_its_children():
     """After the deadline its whole process group is gone."""
     with pytest.raises(CommandError, match=r"did not end within 0\.3 s"):
         await run(("sh", "-c", "sleep 60 & sleep 60"), timeout=0.3)
+
+
+async def test_a_late_command_that_reads_nothing_is_late():
+    """What still waits in its input pipe changes nothing about how it ended."""
+    with pytest.raises(CommandError, match=r"did not end within 0\.3 s"):
+        await run(("sleep", "60"), timeout=0.3, stdin=b"x" * 100_000)

@@ -15,6 +15,7 @@ import structlog
 from account_importer.directory import Denial
 from account_importer.store import Store, StoreError
 from headgate.clock import Clock
+from headgate.discovery import whole
 from headgate.identity import Identity
 
 log = structlog.get_logger(__name__)
@@ -93,11 +94,11 @@ class TranslatorClient:
                 timeout=TIMEOUT,
                 allow_redirects=False,
             ) as response:
-                answer = await response.content.read(MAX_ANSWER)
+                answer = await whole(response, MAX_ANSWER)
                 if response.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
                     raise AwayError(f"status {response.status}: {_words(answer)}")
                 return response.status, answer
-        except (aiohttp.ClientError, TimeoutError) as error:
+        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
             raise AwayError(repr(error)) from error
 
 

@@ -95,15 +95,10 @@ class _TooMuch(Exception):  # noqa: N818 - never leaves this module
 
 async def _reap(process: asyncio.subprocess.Process) -> None:
     """Wait for the end of a killed command; asyncio sees it when the pipes are read to theirs."""
-    rest = (
-        _discard(process.stdout),
-        _discard(process.stderr),
-        _closed(process.stdin),
-        process.wait(),
-    )
+    pipes = (_discard(process.stdout), _discard(process.stderr), _closed(process.stdin))
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_REAP_SECONDS):
-            await asyncio.gather(*rest)
+            await asyncio.gather(*pipes, process.wait())
 
 
 async def _closed(stream: asyncio.StreamWriter | None) -> None:

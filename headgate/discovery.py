@@ -127,18 +127,23 @@ class Discovery:
             return await json_object(response)
 
 
+async def whole(response: aiohttp.ClientResponse, limit: int) -> bytes:
+    """An answer's body to its end; raises `ValueError` where it is longer than `limit` bytes."""
+    body = bytearray()
+    async for chunk in response.content.iter_chunked(65536):
+        body += chunk
+        if len(body) > limit:
+            raise ValueError(f"{response.url} answered more than {limit} bytes")
+    return bytes(body)
+
+
 async def json_object(response: aiohttp.ClientResponse) -> dict[str, Any]:
     """The JSON object of an answer of at most a megabyte.
 
     Raises:
         ValueError: it is none, or longer.
     """
-    body = bytearray()
-    async for chunk in response.content.iter_chunked(65536):
-        body += chunk
-        if len(body) > MAX_DOCUMENT_BYTES:
-            raise ValueError(f"{response.url} answered more than {MAX_DOCUMENT_BYTES} bytes")
-    document = msgspec.json.decode(bytes(body))
+    document = msgspec.json.decode(await whole(response, MAX_DOCUMENT_BYTES))
     if not isinstance(document, dict):
         raise ValueError("not a JSON object")  # noqa: TRY004 - a fault of the document, not a type
     return document

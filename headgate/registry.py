@@ -9,6 +9,7 @@ import msgspec
 import structlog
 
 from headgate.clock import Clock
+from headgate.discovery import whole
 from headgate.identity import Identity
 from headgate.problems import Forbidden, Unavailable
 
@@ -125,12 +126,7 @@ class RegistryClient:
             timeout=self._timeout,
             allow_redirects=False,
         ) as response:
-            body = bytearray()
-            async for chunk in response.content.iter_chunked(MAX_ANSWER):
-                body += chunk
-                if len(body) > MAX_ANSWER:
-                    raise ValueError("the registry answers more than an account")
-            return response.status, bytes(body)
+            return response.status, await whole(response, MAX_ANSWER)
 
 
 def _known(account: Account) -> Standing:

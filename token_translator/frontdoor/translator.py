@@ -11,6 +11,7 @@ import asyncssh
 import msgspec
 import structlog
 
+from headgate.discovery import whole
 from headgate.problems import Forbidden, Unavailable
 
 log = structlog.get_logger(__name__)
@@ -103,8 +104,8 @@ class Translator:
                 timeout=self._timeout,
                 allow_redirects=False,
             ) as response:
-                return response.status, await response.content.read(MAX_ANSWER)
-        except (aiohttp.ClientError, TimeoutError) as error:
+                return response.status, await whole(response, MAX_ANSWER)
+        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
             log.warning("translator_away", error=repr(error))
             raise _away() from error
 

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from headgate.clock import Clock, rfc3339
 from headgate.peers import HEADER
-from headgate.problems import Forbidden
+from headgate.problems import Fault, Forbidden, Invalid
 from headgate.web import (
     REQUEST_ID,
     Check,
@@ -44,6 +44,7 @@ class CertificateRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     """Body of `POST /v1/certificates`; `profile: session` is for services.
 
     `lifetime` in seconds and `source_address` (one IP address) ask for less than one would get.
+    A login service says in `client_address` from where the person came to it.
     """
 
     public_key: str
@@ -51,6 +52,7 @@ class CertificateRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     profile: Literal["person", "session"] = "person"
     lifetime: Annotated[int, msgspec.Meta(ge=1)] | None = None
     source_address: str | None = None
+    client_address: str | None = None
 
 
 class SealRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -112,6 +114,7 @@ async def post_certificate(request: web.Request) -> web.Response:
     if credential is None:
         principal, instance = await callers.person(token), ""
         body = await json_body(request, CertificateRequest)
+        _require_no_client(body)
         if body.profile != "person":
             raise Forbidden("The profile session is for services of this site.")
     else:
@@ -119,16 +122,26 @@ async def post_certificate(request: web.Request) -> web.Response:
         login = body.profile == "person"
         verb = "certificates.login" if login else "certificates.session"
         peer = await callers.service(credential, verb)
+        if not login:
+            _require_no_client(body)
         instance = peer.instance
         principal = await (callers.login if login else callers.behind)(peer, token)
     issue = issuing.for_person if body.profile == "person" else issuing.for_session
     issued = await issue(
         principal,
         instance=instance,
-        wanted=Wanted(body.public_key, body.realm, body.lifetime, body.source_address),
+        wanted=Wanted(
+            body.public_key, body.realm, body.lifetime, body.source_address, body.client_address
+        ),
         request_id=request[REQUEST_ID],
     )
     return _created(issued)
+
+
+def _require_no_client(body: CertificateRequest) -> None:
+    if body.client_address is not None:
+        detail = "Only a login service says from where somebody came."
+        raise Invalid(detail, faults=[Fault("/client_address", detail)])
 
 
 async def post_seal(request: web.Request) -> web.Response:

@@ -37,6 +37,7 @@ Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 HostSet = Annotated[str, msgspec.Meta(pattern=rf"^{REALM}\Z")]
 Networks = Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
 """Never an empty list: to sshd that would be anywhere."""
+_Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class Profile(StrEnum):
@@ -210,24 +211,55 @@ def narrowed(
     if source_address is None:
         return grant
     host = _single(source_address)
-    allowed = [ipaddress.ip_network(network) for network in grant.source_addresses]
-    if allowed and not any(host.network_address in network for network in allowed):
+    if grant.source_addresses and not _within(host, grant.source_addresses):
         detail = f"A certificate is good from {', '.join(grant.source_addresses)} only."
         raise _invalid("/source_address", detail)
     return replace(grant, source_addresses=(str(host),))
 
 
-def _single(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+def through_door(grant: Grant, *, client_address: str | None, door_address: str | None) -> Grant:
+    """The grant of somebody who logs in through a service that stands between them and the nodes.
+
+    The nodes see that service's address, so whether the client's is within the grant's networks
+    is looked at here; the certificate is then good from `door_address` alone.
+
+    Raises:
+        Forbidden: `address_refused`: the client is elsewhere, or nobody knows where it is;
+            `door_address`: the service does not say where the certificate will be used.
+        Invalid: `client_address` is no address.
+    """
+    client = None if client_address is None else _single(client_address, "/client_address")
+    if not grant.source_addresses:
+        return grant
+    networks = ", ".join(grant.source_addresses)
+    if client is None or not _within(client, grant.source_addresses):
+        here = f"not from {client.network_address}" if client else "and nobody said from where"
+        raise Forbidden(
+            f"Your access is good from {networks} only, {here}.", code="address_refused"
+        )
+    if door_address is None:
+        raise Forbidden(
+            f"The login service has to name its own address: the rule is for {networks} only.",
+            code="door_address",
+        )
+    return replace(grant, source_addresses=(str(_single(door_address)),))
+
+
+def _within(host: _Network, networks: tuple[str, ...]) -> bool:
+    return any(host.network_address in ipaddress.ip_network(network) for network in networks)
+
+
+def _single(text: str, pointer: str = "/source_address") -> _Network:
     """One address as a network of its own, as sshd will see it: IPv4 within IPv6 is IPv4."""
     try:
         address = ipaddress.ip_address(text)
         if isinstance(address, ipaddress.IPv6Address):
             if address.scope_id:
-                raise _invalid("/source_address", "An address with a zone is good nowhere else.")
+                raise _invalid(pointer, "An address with a zone is good nowhere else.")
             address = address.ipv4_mapped or address
         return ipaddress.ip_network(address)
     except ValueError as error:
-        raise _invalid("/source_address", "This is no IP address.") from error
+        raise _invalid(pointer, "This is no IP address.") from error
 
 
 def _invalid(pointer: str, detail: str) -> Invalid:

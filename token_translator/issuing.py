@@ -95,12 +95,16 @@ class Issued:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a caller asks for: a key, a realm, and less of a lifetime or of addresses."""
+    """What a caller asks for: a key, a realm, and less of a lifetime or of addresses.
+
+    `client_address` is from where a person came to the login service that asks.
+    """
 
     public_key: str
     realm: str | None = None
     lifetime: int | None = None
     source_address: str | None = None
+    client_address: str | None = None
 
     def narrow(self, grant: grants.Grant, now: datetime) -> grants.Grant:
         """The grant with no more than is wanted."""
@@ -142,7 +146,14 @@ class Issuing:
             )
             account = await self._account(principal.identity, wanted.realm)
             now = self._clock.now()
-            grant = wanted.narrow(grants.grant_person(principal, account, rule, now=now), now)
+            whole = grants.grant_person(principal, account, rule, now=now)
+            if instance:
+                whole = grants.through_door(
+                    whole,
+                    client_address=wanted.client_address,
+                    door_address=wanted.source_address,
+                )
+            grant = wanted.narrow(whole, now)
         return await self._sign(grant, account, wanted.public_key, subject)
 
     async def for_session(

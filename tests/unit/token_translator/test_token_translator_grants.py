@@ -20,6 +20,7 @@ from token_translator.grants import (
     grant_session,
     key_id,
     narrowed,
+    through_door,
     token_fingerprint,
 )
 
@@ -192,6 +193,42 @@ def test_addresses_that_cannot_be_asked_for(asked: str) -> None:
     with pytest.raises(Invalid) as caught:
         narrowed(wide(), lifetime=None, source_address=asked, now=NOW)
     assert caught.value.faults[0].pointer == "/source_address"
+
+
+@pytest.mark.parametrize("client", ["192.0.2.7", "::ffff:192.0.2.7", "2001:db8::7"])
+def test_a_rules_addresses_are_the_clients_at_the_door(client: str) -> None:
+    """Who comes from within the networks gets a certificate that is good from the door alone."""
+    grant = through_door(wide(), client_address=client, door_address="198.51.100.1")
+    assert grant.source_addresses == ("198.51.100.1/32",)
+
+
+@pytest.mark.parametrize("client", ["198.51.100.9", "198.51.100.1", "::1", None])
+def test_who_comes_from_elsewhere_is_refused_at_the_door(client: str | None) -> None:
+    """From outside the networks, or without an address, there is nothing, whatever the door's."""
+    with pytest.raises(Forbidden) as caught:
+        through_door(wide(), client_address=client, door_address="192.0.2.1")
+    assert caught.value.stable_code == "address_refused"
+
+
+def test_a_door_without_an_address_gets_no_certificate_for_anywhere() -> None:
+    """Under a rule with networks the door has to say its own address."""
+    with pytest.raises(Forbidden) as caught:
+        through_door(wide(), client_address="192.0.2.7", door_address=None)
+    assert caught.value.stable_code == "door_address"
+
+
+def test_a_rule_without_addresses_asks_the_door_for_none() -> None:
+    """Without networks it does not matter from where somebody comes to the door."""
+    free = wide(source_addresses=None)
+    assert through_door(free, client_address=None, door_address=None) == free
+
+
+@pytest.mark.parametrize("client", ["", "localhost", "192.0.2.0/24", "fe80::1%eth0"])
+def test_a_clients_address_that_is_none(client: str) -> None:
+    """A door that names no address makes a fault in its request."""
+    with pytest.raises(Invalid) as caught:
+        through_door(wide(), client_address=client, door_address="192.0.2.1")
+    assert caught.value.faults[0].pointer == "/client_address"
 
 
 @given(st.integers(), st.ip_addresses())

@@ -24,6 +24,7 @@ from headgate.settings import EX_CONFIG, SettingsError, load, read_secret, show
 from headgate.systemd import notify
 from token_translator.frontdoor.admission import Admission
 from token_translator.frontdoor.attempts import Attempts
+from token_translator.frontdoor.descriptors import fitted, raised
 from token_translator.frontdoor.devices import DeviceFlow
 from token_translator.frontdoor.door import Door, listening, options
 from token_translator.frontdoor.limits import Places
@@ -185,6 +186,17 @@ async def _serve(settings: Settings) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
+    descriptors = raised()
+    limits = fitted(settings.limits, descriptors)
+    # Whoever runs this has to see it: a unit's LimitNOFILE is easily forgotten.
+    (log.info if limits == settings.limits else log.warning)(
+        "room",
+        descriptors=descriptors,
+        connections=limits.connections,
+        half_open=limits.half_open,
+        wanted=settings.limits.connections,
+    )
+    settings = msgspec.structs.replace(settings, limits=limits)
     async with assembled(settings, SystemClock()) as running:
         log.info("listening", host=settings.listen.host, port=running.port)
         notify("READY=1")

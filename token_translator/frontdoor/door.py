@@ -12,7 +12,7 @@ import structlog
 
 from headgate.clock import Clock
 from headgate.settings import SettingsError
-from token_translator.frontdoor.limits import Place, source
+from token_translator.frontdoor.limits import Place
 from token_translator.frontdoor.settings import Settings
 from token_translator.frontdoor.visit import House, Visit
 from token_translator.signer.files import read_private
@@ -108,11 +108,10 @@ class Door:
         await asyncio.gather(*self._visits, return_exceptions=True)
 
     def _receive(self, sock: socket.socket, address: str) -> None:
-        origin = source(address)
-        place = self._house.places.take(origin)
+        place = self._house.places.take(address)
         if place is None:
             sock.close()
-            self._tell_full(origin)
+            self._tell_full(address)
             return
         devices = self._house.devices
         if devices is not None and not devices.offered_to(address):
@@ -123,11 +122,11 @@ class Door:
         self._visits[task] = visit
         task.add_done_callback(self._visits.pop)
 
-    def _tell_full(self, origin: str) -> None:
+    def _tell_full(self, address: str) -> None:
         self._turned_away += 1
         now = self._clock.monotonic()
         if now >= self._told_at + FULL_EVERY:
-            log.warning("turned_away", latest=origin, connections=self._turned_away)
+            log.warning("turned_away", latest=address, connections=self._turned_away)
             self._told_at, self._turned_away = now, 0
 
     async def _attend(

@@ -28,13 +28,17 @@ class Stays:
         self._usernames = usernames
         self._clock = clock
 
-    def begin(self, token: str, username: str, log: FilteringBoundLogger) -> "Stay":
+    def begin(
+        self, token: str, username: str, *, address: str, log: FilteringBoundLogger
+    ) -> "Stay":
         """A stay, by the token that opened the door; it is used once and not kept."""
-        certified = asyncio.create_task(self._certify(token, username, log))
+        certified = asyncio.create_task(self._certify(token, username, address, log))
         return Stay(certified, nodes=self._nodes, clock=self._clock, log=log)
 
-    async def _certify(self, token: str, username: str, log: FilteringBoundLogger) -> Login:
-        login = await self._translator.login(token)
+    async def _certify(
+        self, token: str, username: str, address: str, log: FilteringBoundLogger
+    ) -> Login:
+        login = await self._translator.login(token, client_address=address)
         if username not in {login.account, *self._usernames}:
             name = username[:MAX_NAME]
             raise Forbidden(

@@ -19,7 +19,7 @@ log = structlog.get_logger(__name__)
 LIFETIME = 60
 """Seconds that a certificate lives: as long as it takes to log in."""
 MAX_ANSWER = 64 * 1024
-_OURS = frozenset({"peer", "no_peer", "peer_verb", "service_stopped"})
+_OURS = frozenset({"peer", "no_peer", "peer_verb", "service_stopped", "door_address"})
 """Refusals that are about this service, not about the person."""
 
 Headers = Callable[[str], dict[str, str]]
@@ -63,8 +63,8 @@ class Translator:
         self._session = session
         self._headers = headers
 
-    async def login(self, token: str) -> Login:
-        """A key and its certificate for the token's holder.
+    async def login(self, token: str, *, client_address: str) -> Login:
+        """A key and its certificate for the token's holder, who came from that address.
 
         Raises:
             Forbidden: the translator's refusal, in its words.
@@ -76,6 +76,7 @@ class Translator:
             "realm": self._realm,
             "profile": "person",
             "lifetime": LIFETIME,
+            "client_address": client_address,
         }
         if self._source_address:
             body["source_address"] = self._source_address

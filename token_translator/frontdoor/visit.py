@@ -212,7 +212,9 @@ class Visit(asyncssh.SSHServer):
             self._intake.open()
         token, self._token = self._token, ""
         if token and not self._gone:
-            self._stay = self._house.stays.begin(token, self._username, self._log)
+            self._stay = self._house.stays.begin(
+                token, self._username, address=self._place.origin.address, log=self._log
+            )
 
     def session_requested(self) -> asyncssh.SSHServerSession[bytes]:
         """A shell, a command or SFTP: on the login node."""

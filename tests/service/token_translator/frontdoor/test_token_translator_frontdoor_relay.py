@@ -105,13 +105,14 @@ async def test_sessions_share_one_login(door: Any, translator: Any, node: Any):
 
 
 async def test_what_is_asked_of_the_translator(door: Any, translator: Any):
-    """The certificate is for a key of this login, a minute, the realm, and a person."""
+    """The certificate is for a key of this login, a minute, the realm, a person and from where."""
     async with door.connect() as one, door.connect() as another:
         await one.run("true")
         await another.run("true")
     keys = [asked.pop("public_key") for asked in translator.asked]
     assert len(set(keys)) == 2
-    assert translator.asked == [{"realm": "site1", "profile": "person", "lifetime": 60}] * 2
+    asked = {"realm": "site1", "profile": "person", "lifetime": 60, "client_address": "127.0.0.1"}
+    assert translator.asked == [asked] * 2
 
 
 async def test_own_address_is_asked_for(open_door: Any, translator: Any):

@@ -14,6 +14,14 @@ from testbed.site import Site
 LocalUser = Callable[..., Awaitable[str]]
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Where processes share the tests, the real site's stay together, and those of each file."""
+    for item in items:
+        group = "site" if item.get_closest_marker("site") else item.path.name
+        item.add_marker(pytest.mark.xdist_group(group))
+
+
 @pytest.fixture(autouse=True)
 def fresh_logging() -> Iterator[None]:
     """Undo `logs.configure` of commands under test: it writes to a stream that is theirs."""

@@ -15,6 +15,8 @@ from token_translator.grants import Grant
 
 log = structlog.get_logger(__name__)
 
+_REQUESTS = msgspec.json.Decoder(wire.Request)
+
 
 class SignerClient:
     """Sends requests over the unix socket at `path`; connects when first needed, and again."""
@@ -72,6 +74,31 @@ class SignerClient:
         if not isinstance(answer, wire.Recorded):
             raise _problem(answer)
 
+    async def note(
+        self,
+        subject: wire.Subject,
+        event: str,
+        *,
+        detail: str = "",
+        mark: tuple[str, int] | None = None,
+    ) -> None:
+        """Have something recorded that is no certificate; see `wire.Note`.
+
+        Raises:
+            Unavailable: the signer is away. Invalid: not well-formed. With a mark also TooMany:
+            beyond the signer's rate; Forbidden: it is too far above the last one.
+        """
+        answer = await self._ask(wire.Note(next(self._ids), subject, event, detail, mark))
+        if not isinstance(answer, wire.Recorded):
+            raise _problem(answer)
+
+    async def marks(self) -> dict[str, int]:
+        """The highest number of each mark; raises `Unavailable` if the signer is away."""
+        answer = await self._ask(wire.ListMarks(next(self._ids)))
+        if isinstance(answer, wire.Marks):
+            return answer.marks
+        raise _problem(answer)
+
     async def revoke(
         self,
         *,
@@ -97,11 +124,6 @@ class SignerClient:
             keys,
             authority,
         )
-        try:
-            # What is not well-formed would end the connection, for everybody on it.
-            msgspec.convert(msgspec.to_builtins(request), wire.Revoke)
-        except msgspec.ValidationError as error:
-            raise Invalid(f"This cannot be revoked: {error}.", code="not_revocable") from error
         answer = await self._ask(request)
         if isinstance(answer, wire.Revoked):
             return answer
@@ -115,11 +137,17 @@ class SignerClient:
         raise _problem(answer)
 
     async def live(self, identity: Identity) -> tuple[wire.LiveCertificate, ...]:
-        """An identity's unexpired certificates; raises `Unavailable` if the signer is away."""
-        answer = await self._ask(wire.ListLive(next(self._ids), (identity.iss, identity.sub)))
-        if isinstance(answer, wire.Live):
-            return answer.certificates
-        raise _problem(answer)
+        """All of an identity's unexpired certificates; raises `Unavailable`: the signer is away."""
+        found: list[wire.LiveCertificate] = []
+        while True:
+            before = found[-1].serial if found else 0
+            request = wire.ListLive(next(self._ids), (identity.iss, identity.sub), before)
+            answer = await self._ask(request)
+            if not isinstance(answer, wire.Live):
+                raise _problem(answer)
+            found += answer.certificates
+            if len(answer.certificates) < wire.LIVE_AT_ONCE:
+                return tuple(found)
 
     async def authorities(self) -> wire.Authorities:
         """The authorities' public keys; raises `Unavailable` if the signer is away."""
@@ -148,6 +176,13 @@ class SignerClient:
         message = wire.frame(request)
         if len(message) > wire.MAX_FRAME:
             raise Invalid("This is more than a request to the signer may hold.", code="too_long")
+        try:
+            # What is not well-formed would end the connection, for everybody on it.
+            _REQUESTS.decode(message[4:])
+        except msgspec.ValidationError as error:
+            raise Invalid(
+                f"The signer cannot be asked for this: {error}.", code="not_well_formed"
+            ) from error
         try:
             async with asyncio.timeout(self._timeout):
                 writer = await self._connected()

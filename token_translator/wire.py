@@ -19,8 +19,17 @@ MAX_ANSWER = 16 * 1024 * 1024
 """Bytes of an answer: a list of revoked serials may be long."""
 MAX_SERIAL = 2**63 - 1
 MAX_REVOKED_AT_ONCE = 2000
+LIVE_AT_ONCE = 1000
+"""Certificates in one answer to `ListLive`."""
+
+MAX_ISSUER, MAX_FIELD = 1024, 255
+"""Characters: what is about one certificate is short, so that its entry fits into a datagram."""
+MAX_MARK = 2**62
 
 Serial = Annotated[int, msgspec.Meta(ge=1, le=MAX_SERIAL)]
+Issuer = Annotated[str, msgspec.Meta(max_length=MAX_ISSUER)]
+Field = Annotated[str, msgspec.Meta(max_length=MAX_FIELD)]
+Word = Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9_]{0,63}\Z")]
 Fingerprint = Annotated[str, msgspec.Meta(pattern=r"^SHA256:[A-Za-z0-9+/]{43}\Z")]
 """As `ssh-keygen -l` shows a key."""
 
@@ -35,18 +44,18 @@ class Subject(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     `token` is a fingerprint. `instance`, `row` and `verb` are of the service that asked.
     """
 
-    iss: str
-    sub: str
-    account: str
-    realm: str
-    profile: str
-    client_id: str = ""
-    actor: str = ""
-    token: str = ""
-    instance: str = ""
-    row: str = ""
-    verb: str = ""
-    request_id: str = ""
+    iss: Issuer
+    sub: Field
+    account: Field
+    realm: Field
+    profile: Field
+    client_id: Field = ""
+    actor: Field = ""
+    token: Field = ""
+    instance: Field = ""
+    row: Field = ""
+    verb: Field = ""
+    request_id: Field = ""
 
 
 class Sign(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="sign"):
@@ -79,7 +88,23 @@ class Refuse(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="refus
 
     id: int
     subject: Subject
-    code: Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9_]{0,63}\Z")]
+    code: Word
+
+
+class Note(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="note"):
+    """Have recorded what happened at the asking process, such as a login that PAM was told of.
+
+    `event` says what, `detail` in a few words, encrypted as the subject is. `mark` is the name and
+    the number of a state of the asking process that only grows: the highest of each name is kept,
+    and tells it later that its own database went back (`ListMarks`). Without a mark, somebody's
+    flood of one event is counted as refusals are.
+    """
+
+    id: int
+    subject: Subject
+    event: Word
+    detail: Field = ""
+    mark: tuple[Word, Annotated[int, msgspec.Meta(ge=1, le=MAX_MARK)]] | None = None
 
 
 class Revoke(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="revoke"):
@@ -107,10 +132,20 @@ class ListRevoked(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="
 
 
 class ListLive(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="list_live"):
-    """Ask for one identity's (iss, sub) own unexpired certificates, the newest first."""
+    """Ask for one identity's (iss, sub) own unexpired certificates, the newest first.
+
+    `before` is a serial: those below it, the page that follows one that ended with it; 0: all.
+    """
 
     id: int
     identity: tuple[str, str]
+    before: Annotated[int, msgspec.Meta(ge=0, le=MAX_SERIAL)] = 0
+
+
+class ListMarks(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="list_marks"):
+    """Ask for the highest number of each mark that was noted."""
+
+    id: int
 
 
 class Show(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="show"):
@@ -136,9 +171,16 @@ class Authorities(msgspec.Struct, frozen=True, tag="authorities"):
 
 
 class Recorded(msgspec.Struct, frozen=True, tag="recorded"):
-    """A refusal is in the ledger, or counted for the next one that will be."""
+    """A refusal or a note is in the ledger, or counted for the next one that will be."""
 
     id: int
+
+
+class Marks(msgspec.Struct, frozen=True, tag="marks"):
+    """The highest number of each mark, by its name."""
+
+    id: int
+    marks: dict[str, int]
 
 
 Effect = Literal["revoked", "already", "nothing"]
@@ -198,8 +240,8 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
     detail: str
 
 
-Request = Sign | SignHost | Refuse | Revoke | ListRevoked | ListLive | Show
-Answer = Signed | Recorded | Revoked | RevokedNow | Live | Authorities | Refused
+Request = Sign | SignHost | Refuse | Note | Revoke | ListRevoked | ListLive | ListMarks | Show
+Answer = Signed | Recorded | Revoked | RevokedNow | Live | Marks | Authorities | Refused
 
 
 async def read_frame(reader: asyncio.StreamReader, most: int = MAX_FRAME) -> bytes | None:

@@ -28,7 +28,9 @@ VERSION = 1
 GENESIS = "0" * 64
 NONCE_BYTES = 12
 
-Kind = Literal["issued", "refused", "revoked", "authority", "restored", "retained", "erased"]
+Kind = Literal[
+    "issued", "refused", "noted", "revoked", "authority", "restored", "retained", "erased"
+]
 
 
 class ChainError(Exception):

@@ -1,9 +1,8 @@
-"""How many refusals of one person are recorded: a flood of them must not fill the ledger."""
+"""How many refusals and notes of one person are recorded: floods must not fill the ledger."""
 
 from collections import OrderedDict
+from collections.abc import Hashable
 from dataclasses import dataclass
-
-from headgate.identity import Identity
 
 PER_PERSON = 10
 ALTOGETHER = 600
@@ -22,13 +21,13 @@ class Refusals:
     """At most ten a minute for each person, and 600 altogether; the others are counted."""
 
     def __init__(self) -> None:
-        self._persons: OrderedDict[Identity, _Counted] = OrderedDict()
+        self._persons: OrderedDict[Hashable, _Counted] = OrderedDict()
         self._all = _Counted(0.0)
 
-    def count(self, identity: Identity, now: float) -> int | None:
+    def count(self, whose: Hashable, now: float) -> int | None:
         """None: not to be recorded. Else how many of this person were not, before this one."""
-        known = self._persons.setdefault(identity, _Counted(now))
-        self._persons.move_to_end(identity)
+        known = self._persons.setdefault(whose, _Counted(now))
+        self._persons.move_to_end(whose)
         while len(self._persons) > MAX_TRACKED:
             self._persons.popitem(last=False)
         for counted in (known, self._all):

@@ -14,7 +14,7 @@ from headgate.identity import Identity
 from token_translator import wire
 from token_translator.group_commit import GroupCommit
 from token_translator.keys import KeyRefusedError, PublicKey, accept, fingerprint
-from token_translator.signer import certificate, issuance, live, revocations
+from token_translator.signer import certificate, issuance, live, notes, revocations
 from token_translator.signer.authorities import Authorities
 from token_translator.signer.authority import Authority, AuthorityError, public_line
 from token_translator.signer.ceilings import CeilingError, Ceilings, Rate, check, check_host
@@ -29,6 +29,7 @@ T = TypeVar("T")
 
 REVOCATIONS_PER_MINUTE = 600
 """What is revoked stays in the ledger, keys for ever: even revoking has a bound."""
+MARKS_PER_MINUTE = 600
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,9 @@ class Signing:
         self._clock = clock
         self._rate = Rate(ceilings.per_minute, now=clock.monotonic())
         self._revocations = Rate(REVOCATIONS_PER_MINUTE, now=clock.monotonic())
+        self._marks = Rate(MARKS_PER_MINUTE, now=clock.monotonic())
         self._refusals = Refusals()
+        self._notes = Refusals()
         self._ledger = ledger
         self._persons = persons
         self._written = written
@@ -99,12 +102,16 @@ class Signing:
                 return await self._sign_host(request)
             case wire.Refuse():
                 return await self._refuse(request)
+            case wire.Note():
+                return await self._note(request)
             case wire.Revoke():
                 return await self._revoke(request)
             case _:
                 return await self._look(request)
 
-    async def _look(self, request: wire.ListRevoked | wire.ListLive | wire.Show) -> wire.Answer:
+    async def _look(
+        self, request: wire.ListRevoked | wire.ListLive | wire.ListMarks | wire.Show
+    ) -> wire.Answer:
         match request:
             case wire.ListRevoked():
                 now = await self._read(partial(live.revoked, self._ledger, self._clock.now()))
@@ -113,8 +120,17 @@ class Signing:
                 )
             case wire.ListLive():
                 identity = Identity(*request.identity)
-                find = partial(live.of, self._ledger, self._persons, identity, self._clock.now())
+                find = partial(
+                    live.of,
+                    self._ledger,
+                    self._persons,
+                    identity,
+                    self._clock.now(),
+                    request.before,
+                )
                 return wire.Live(request.id, tuple(await self._read(find)))
+            case wire.ListMarks():
+                return wire.Marks(request.id, await self._read(partial(live.marks, self._ledger)))
             case wire.Show():
                 return wire.Authorities(
                     request.id,
@@ -192,6 +208,21 @@ class Signing:
         counted = self._refusals.count(identity, self._clock.monotonic())
         if counted is not None:
             await self._append(issuance.refused_by_policy(request, counted))
+        return wire.Recorded(request.id)
+
+    async def _note(self, request: wire.Note) -> wire.Answer:
+        more: int | None = 0
+        if request.mark is None:
+            whose = (issuance.identity(request.subject), request.event)
+            more = self._notes.count(whose, self._clock.monotonic())
+        elif not self._marks.take(self._clock.monotonic()):
+            raise _RateError
+        if more is not None:
+            write = partial(notes.write, request=request, more=more)
+            try:
+                await self._write(write, issuance.identity(request.subject))
+            except DeclinedError as error:
+                return wire.Refused(request.id, "ceiling", str(error))
         return wire.Recorded(request.id)
 
     async def _revoke(self, request: wire.Revoke) -> wire.Answer:

@@ -46,10 +46,19 @@ AUTHORITIES = Table(
     Column("line", String(4096), nullable=False),
     Column("state", String(16), nullable=False),
     Column("revoked", BigInteger, nullable=True),
+    # Of a retired one: when the last certificate by it expires, at the latest.
+    Column("last_expires", BigInteger, nullable=True),
 )
 HOST_KEYS = Table(
     "host_keys",
     METADATA,
     Column("fingerprint", String(64), primary_key=True),
+    Column("seq", BigInteger, nullable=False),
+)
+MARKS = Table(
+    "marks",
+    METADATA,
+    Column("name", String(64), primary_key=True),
+    Column("value", BigInteger, nullable=False),
     Column("seq", BigInteger, nullable=False),
 )

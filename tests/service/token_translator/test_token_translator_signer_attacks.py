@@ -178,9 +178,11 @@ def test_the_ledger_cannot_be_read_over_the_wire() -> None:
         "Sign",
         "SignHost",
         "Refuse",
+        "Note",
         "Revoke",
         "ListRevoked",
         "ListLive",
+        "ListMarks",
         "Show",
     }
 

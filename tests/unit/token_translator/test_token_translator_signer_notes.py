@@ -1,0 +1,137 @@
+"""What the asking process has noted: appended, bounded, and how far its own states had come."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import delete, update
+
+from headgate.clock import HeldClock
+from tests.unit.token_translator.ledger_books import Books
+from token_translator import wire
+from token_translator.signer import authority, commands, restore
+from token_translator.signer.authorities import Authorities
+from token_translator.signer.ceilings import Ceilings
+from token_translator.signer.revocations import orderer
+from token_translator.signer.signing import Signing
+from token_translator.signer.tables import MARKS
+
+ALICE = wire.Subject("https://iam.example/", "alice", "alice", "site1", "pam")
+NOBODY = wire.Subject("", "", "", "", "service", instance="gateway")
+
+
+@pytest.fixture
+def clock() -> HeldClock:
+    """A clock that stands still."""
+    return HeldClock()
+
+
+@pytest.fixture
+async def signing(books: Books, clock: HeldClock, tmp_path: Path) -> AsyncIterator[Signing]:
+    """What answers."""
+    authority.create(tmp_path / "ca")
+    key = authority.FileAuthority.load(tmp_path / "ca")
+    one = Signing(
+        authorities=Authorities(user=[key], host=[key]),
+        ceilings=Ceilings(),
+        ledger=books.ledger(),
+        persons=books.persons,
+        clock=clock,
+    )
+    yield one
+    await one.close()
+
+
+def entries(books: Books) -> list[dict[str, Any]]:
+    """The documents, in order."""
+    return [json.loads(entry.entry) for entry in books.ledger().entries()]
+
+
+async def marks(signing: Signing) -> dict[str, int]:
+    """The marks there are."""
+    answer = await signing.answer(wire.ListMarks(1))
+    assert isinstance(answer, wire.Marks)
+    return answer.marks
+
+
+async def test_a_note_is_an_entry(books: Books, signing: Signing) -> None:
+    """It says what happened in clear, and of whom under their key; also where there is nobody."""
+    note = wire.Note(7, ALICE, "pam_refused", "no account on login1")
+    assert await signing.answer(note) == wire.Recorded(7)
+    await signing.answer(wire.Note(8, NOBODY, "service_stopped"))
+    first, second = entries(books)
+    assert (first["kind"], first["event"], first["profile"]) == ("noted", "pam_refused", "pam")
+    assert "alice" not in json.dumps(first)
+    assert (second["event"], first["serial"]) == ("service_stopped", None)
+    assert books.persons.find(orderer("peer:gateway")) is not None
+    assert commands.verify(books.ledger(), None, HeldClock().now())[0] == 0
+
+
+async def test_a_flood_of_notes_is_counted(
+    books: Books, signing: Signing, clock: HeldClock
+) -> None:
+    """Ten of one event a minute; another event of the same person is heard all the same."""
+    for number in range(25):
+        note = wire.Note(number, ALICE, "pam_refused")
+        assert await signing.answer(note) == wire.Recorded(number)
+    await signing.answer(wire.Note(1, ALICE, "pam_accepted"))
+    assert len(entries(books)) == 11
+    clock.advance(61)
+    await signing.answer(wire.Note(1, ALICE, "pam_refused"))
+    assert entries(books)[-1]["suppressed"] == 15
+
+
+async def test_marks_only_grow(books: Books, signing: Signing) -> None:
+    """The highest number of each name is told; a note with a lower one changes nothing."""
+    assert await marks(signing) == {}
+    for mark in (("holds", 5), ("holds", 3), ("seals", 1)):
+        await signing.answer(wire.Note(1, NOBODY, "hold_placed", mark=mark))
+    assert await marks(signing) == {"holds": 5, "seals": 1}
+    assert [one.get("mark") for one in entries(books)] == [["holds", 5], ["holds", 3], ["seals", 1]]
+
+
+async def test_marks_are_never_left_out(books: Books, signing: Signing) -> None:
+    """They are not counted as a flood is: what is answered has been written."""
+    for number in range(1, 31):
+        await signing.answer(wire.Note(1, NOBODY, "hold_placed", mark=("holds", number)))
+    assert len(entries(books)) == 30
+    assert await marks(signing) == {"holds": 30}
+
+
+async def test_a_mark_cannot_be_used_up(books: Books, signing: Signing) -> None:
+    """One step is no further than anybody goes: a captured process leaves room for the next one."""
+    answer = await signing.answer(wire.Note(1, NOBODY, "x", mark=("holds", 2**40)))
+    assert isinstance(answer, wire.Refused)
+    assert answer.code == "ceiling"
+    for number in range(100):
+        await signing.answer(wire.Note(1, NOBODY, "x", mark=(f"name{number}", 1)))
+    assert len(await marks(signing)) == 16
+    assert len(entries(books)) == 16
+
+
+async def test_a_mark_taken_back_is_found(books: Books, signing: Signing) -> None:
+    """Whoever lowers a mark in the database, or takes it out, is found by `verify`."""
+    await signing.answer(wire.Note(1, NOBODY, "x", mark=("holds", 5)))
+    for change in (update(MARKS).values(value=4), delete(MARKS)):
+        with books.engine.begin() as connection:
+            connection.execute(change)
+        status, found = commands.verify(books.ledger(), None, HeldClock().now())
+        assert (status, "mark" in found["broken"]) == (1, True)
+
+
+async def test_a_mark_comes_back_with_its_entry(books: Books, signing: Signing) -> None:
+    """After a restore, what the copy has of marks counts again."""
+    await signing.answer(wire.Note(1, NOBODY, "x", mark=("holds", 5)))
+    whole = list(books.ledger().entries())
+    with books.engine.begin() as connection:
+        for table in (MARKS, *MARKS.metadata.tables.values()):
+            connection.execute(delete(table))
+    copy = {entry.seq: entry for entry in whole}
+    lost = restore.Lost(books.position.read(), 0, copy, HeldClock().now() - HeldClock().now())
+    restore.reconcile(
+        books.ledger(), books.persons, lost, by=orderer("local:root"), now=HeldClock().now()
+    )
+    with books.ledger().reading() as connection:
+        assert connection.execute(MARKS.select()).one().value == 5

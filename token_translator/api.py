@@ -100,7 +100,7 @@ def create(
     app.router.add_post("/v1/certificates", post_certificate)
     app.router.add_post("/v1/seals", post_seal)
     app.router.add_post("/v1/delegated-certificates", post_delegated_certificate)
-    routes_delegations.add(app, callers, delegations)
+    routes_delegations.add(app, callers, delegations, clock)
     routes_exchange.add(app, callers, issuing, clock)
     app.router.add_get("/v1/ca", get_authorities)
     add_health(app, checks)

@@ -1,9 +1,10 @@
 """What a person's jobs may still do without a token: seen by the person, and ended by them."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Protocol
 from uuid import UUID
 
@@ -11,14 +12,14 @@ from headgate.clock import Clock
 from headgate.identity import Identity
 from headgate.problems import NotFound
 from token_translator import wire
-from token_translator.seals import ENDED, Seal, SealStore
+from token_translator.seals import ENDED, Place, Seal, SealStore
 
 
 class Certificates(Protocol):
     """The signer's knowledge of certificates that have not expired."""
 
     async def live(self, identity: Identity) -> Sequence[wire.LiveCertificate]:
-        """One identity's."""
+        """All of one identity's."""
 
     async def revoke(self, *, serials: tuple[int, ...], reason: str, by: str) -> wire.Revoked:
         """Revoke some of them, for good."""
@@ -49,22 +50,28 @@ class Delegations:
         self._clock = clock
         self._max_age = max_age
 
-    async def of(self, identity: Identity) -> list[Delegation]:
-        """A person's delegations, the newest first.
+    async def of(
+        self, identity: Identity, *, limit: int, after: Place | None = None
+    ) -> tuple[list[Delegation], Place | None]:
+        """A page of a person's delegations, the newest first; where the next begins, if there is.
 
         Raises:
             Unavailable: the database or the signer is away.
         """
-        seals = await self._seals.of(identity, since=self._clock.now() - self._max_age)
+        since = self._clock.now() - self._max_age
+        found = await self._seals.of(identity, since=since, limit=limit + 1, after=after)
+        seals = found[:limit]
+        following = Place.of(seals[-1]) if len(found) > limit else None
         live: dict[tuple[str, str], list[wire.LiveCertificate]] = defaultdict(list)
         for certificate in await self._certificates.live(identity) if seals else ():
             live[certificate.instance, certificate.row].append(certificate)
-        return [
+        page = [
             Delegation(
                 seal, seal.sealed_at + self._max_age, tuple(live[seal.instance, str(seal.row)])
             )
             for seal in seals
         ]
+        return page, following
 
     async def end(self, identity: Identity, row: UUID) -> None:
         """End what was sealed for a row: no certificate any more, the living ones revoked.
@@ -79,7 +86,13 @@ class Delegations:
             raise NotFound("There is no such delegation of yours.", code="seal_unknown")
         live = await self._certificates.live(identity)
         mine = (found for found in live if found.row == str(row) and not found.revoked)
-        serials = tuple(found.serial for found in mine)
-        if serials:
-            by = f"owner:{identity.iss}#{identity.sub}"
+        by = f"owner:{identity.iss}#{identity.sub}"
+        for serials in _batched((found.serial for found in mine), wire.MAX_REVOKED_AT_ONCE):
             await self._certificates.revoke(serials=serials, reason=ENDED, by=by)
+
+
+def _batched(numbers: Iterable[int], size: int) -> Iterator[tuple[int, ...]]:
+    """The numbers in tuples of at most that many."""
+    rest = iter(numbers)
+    while part := tuple(islice(rest, size)):
+        yield part

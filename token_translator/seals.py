@@ -65,6 +65,20 @@ class Seal:
         return f"{program} --only {verb}:{self.row}"
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
+    """Where a seal is in the list of a person's; `sealed_at` in Unix seconds."""
+
+    sealed_at: int
+    instance: str
+    row: UUID
+
+    @classmethod
+    def of(cls, seal: Seal) -> "Place":
+        """The place of a seal."""
+        return cls(int(seal.sealed_at.timestamp()), seal.instance, seal.row)
+
+
 class SealStore(Protocol):
     """Where seals are kept. Adding is durable when it returns."""
 
@@ -74,8 +88,10 @@ class SealStore(Protocol):
     async def find(self, instance: str, row: UUID) -> Seal | None:
         """The seal of a service's row, if there is one."""
 
-    async def of(self, identity: Identity, *, since: datetime) -> Sequence[Seal]:
-        """A person's seals that were made after `since`, the newest first."""
+    async def of(
+        self, identity: Identity, *, since: datetime, limit: int, after: Place | None = None
+    ) -> Sequence[Seal]:
+        """A person's seals made later than `since`, the newest first: those behind a place."""
 
     async def end(self, identity: Identity, row: UUID, at: datetime) -> int:
         """Take a person's seals of that row back, for good; how many there are."""

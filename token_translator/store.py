@@ -20,7 +20,7 @@ from headgate.identity import Identity
 from headgate.problems import Unavailable
 from token_translator.database import READ_ONLY
 from token_translator.group_commit import GroupCommit
-from token_translator.seals import Seal, settle
+from token_translator.seals import Place, Seal, settle
 from token_translator.tables import SEALS
 
 
@@ -46,14 +46,22 @@ class DatabaseSeals:
             raise Unavailable("The seals cannot be read.", retry_after=1) from error
         return None if found is None else _seal(found)
 
-    async def of(self, identity: Identity, *, since: datetime) -> Sequence[Seal]:
-        """A person's seals that were made after `since`, the newest first."""
+    async def of(
+        self, identity: Identity, *, since: datetime, limit: int, after: Place | None = None
+    ) -> Sequence[Seal]:
+        """A person's seals made later than `since`, the newest first: those behind a place."""
         wanted = (
             select(SEALS)
             .where(SEALS.c.iss == identity.iss, SEALS.c.sub == identity.sub)
             .where(SEALS.c.sealed_at > int(since.timestamp()))
-            .order_by(SEALS.c.sealed_at.desc())
+            .order_by(SEALS.c.sealed_at.desc(), SEALS.c.instance.desc(), SEALS.c.row.desc())
+            .limit(limit)
         )
+        if after is not None:
+            place = tuple_(SEALS.c.sealed_at, SEALS.c.instance, SEALS.c.row)
+            behind = (after.sealed_at, after.instance, after.row)
+            types = [SEALS.c.sealed_at.type, SEALS.c.instance.type, SEALS.c.row.type]
+            wanted = wanted.where(place < tuple_(*behind, types=types))
         try:
             async with self._reader.connect() as connection:
                 return [_seal(row) for row in await connection.execute(wanted)]

@@ -12,7 +12,7 @@ import pytest
 from headgate.identity import Identity
 from headgate.problems import Conflict, Unavailable
 from token_translator.database import open_async_database, upgrade
-from token_translator.seals import Seal
+from token_translator.seals import Place, Seal
 from token_translator.store import DatabaseSeals
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -49,6 +49,18 @@ def seal(row: UUID, digest: str = "ab" * 32, sub: str = "alice") -> Seal:
         token="0123456789abcdef",
         sealed_at=NOW,
     )
+
+
+async def test_pages_of_a_second(store: DatabaseSeals) -> None:
+    """Seals of one second come in pages, too: each once, in one order."""
+    await asyncio.gather(*(store.add(seal(uuid4())) for _ in range(7)))
+    since, seen = NOW - timedelta(days=1), list[Seal]()
+    while page := await store.of(
+        ALICE, since=since, limit=2, after=Place.of(seen[-1]) if seen else None
+    ):
+        seen += page
+    assert len({one.row for one in seen}) == len(seen) == 7
+    assert seen == list(await store.of(ALICE, since=since, limit=100))
 
 
 async def test_made_once(store: DatabaseSeals) -> None:
@@ -97,7 +109,7 @@ async def test_two_replicas(store: DatabaseSeals, url: str) -> None:
     made = await asyncio.gather(seal_all(store, "ab" * 32), seal_all(other, "cd" * 32))
     await other.close()
     assert sum(made) == 50
-    assert len(await store.of(ALICE, since=NOW - timedelta(days=1))) == 50
+    assert len(await store.of(ALICE, since=NOW - timedelta(days=1), limit=100)) == 50
 
 
 async def test_a_persons_own(store: DatabaseSeals) -> None:
@@ -106,8 +118,9 @@ async def test_a_persons_own(store: DatabaseSeals) -> None:
     await store.add(replace(seal(old), sealed_at=NOW - timedelta(days=2)))
     await store.add(seal(new))
     await store.add(seal(uuid4(), sub="bob"))
-    assert [one.row for one in await store.of(ALICE, since=NOW - timedelta(days=3))] == [new, old]
-    assert [one.row for one in await store.of(ALICE, since=NOW - timedelta(days=1))] == [new]
+    for days, rows in ((3, [new, old]), (1, [new])):
+        found_then = await store.of(ALICE, since=NOW - timedelta(days=days), limit=9)
+        assert [one.row for one in found_then] == rows
     assert await store.end(ALICE, new, NOW) == 1
     assert await store.end(ALICE, new, NOW + timedelta(hours=1)) == 1
     found = await store.find("gateway", new)

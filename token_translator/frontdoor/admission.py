@@ -11,6 +11,7 @@ from headgate.problems import Forbidden, Unavailable
 from token_translator.frontdoor.attempts import Attempts
 from token_translator.frontdoor.limits import Place, Places
 from token_translator.frontdoor.tokens import Tokens
+from token_translator.frontdoor.words import plain
 
 log = structlog.get_logger(__name__)
 
@@ -110,4 +111,4 @@ class Admission:
 
 
 def _suspended(reason: str) -> str:
-    return f"Your access is suspended: {reason or 'no reason was given'}."
+    return f"Your access is suspended: {plain(reason) or 'no reason was given'}."

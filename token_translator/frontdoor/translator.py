@@ -13,6 +13,7 @@ import structlog
 
 from headgate.discovery import whole
 from headgate.problems import Forbidden, Unavailable
+from token_translator.frontdoor.words import plain
 
 log = structlog.get_logger(__name__)
 
@@ -82,7 +83,7 @@ class Translator:
             body["source_address"] = self._source_address
         status, document = await self._post(body, token)
         if status != HTTPStatus.CREATED:
-            raise _refusal(status, document)
+            raise refusal(status, document)
         try:
             answer = msgspec.json.decode(document, type=_Answer)
             certificate = asyncssh.import_certificate(answer.certificate)
@@ -116,21 +117,44 @@ class _Refusal(msgspec.Struct, frozen=True):
     detail: str = ""
     how_to_ask: str = ""
     waiting_for: str = ""
+    requested_at: str = ""
     rules: tuple[str, ...] = ()
+    acr_values: tuple[str, ...] = ()
+    max_age: int | None = None
 
 
-def _refusal(status: int, document: bytes) -> Forbidden | Unavailable:
+def refusal(status: int, document: bytes) -> Forbidden | Unavailable:
+    """What the person gets to read of the translator's refusal (RFC 9457)."""
     try:
-        refusal = msgspec.json.decode(document, type=_Refusal)
+        said = msgspec.json.decode(document, type=_Refusal)
     except msgspec.MsgspecError:
         log.exception("translator_answer", status=status)
         return _away()
     theirs = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS)
-    if status not in theirs or refusal.code in _OURS:
-        log.error("translator_refuses_us", status=status, code=refusal.code, detail=refusal.detail)
+    if status not in theirs or said.code in _OURS:
+        log.error("translator_refuses_us", status=status, code=said.code, detail=said.detail)
         return _away()
-    words = (refusal.detail, refusal.waiting_for, refusal.how_to_ask, *refusal.rules)
-    return Forbidden(" ".join(word for word in words if word), code=refusal.code)
+    return Forbidden(plain(_words(said)), code=said.code)
+
+
+def _words(said: _Refusal) -> str:
+    match said.code:
+        case "no_rule":
+            needed = "; ".join(said.rules)
+            return f"You are not authorised to log in here. What would be needed: {needed}"
+        case "insufficient_user_authentication":
+            return f"A stronger or a more recent login is needed: {_stronger(said)}."
+    more = [word for word in (said.waiting_for, said.how_to_ask) if word not in said.detail]
+    if said.requested_at:
+        more.append(f"It was asked for at {said.requested_at}.")
+    return " ".join([said.detail, *more])
+
+
+def _stronger(said: _Refusal) -> str:
+    login = [f"acr {' or '.join(said.acr_values)}"] if said.acr_values else []
+    if said.max_age is not None:
+        login.append(f"of a login within {said.max_age} seconds")
+    return f"get a token with {', '.join(login)}, and come again"
 
 
 def _away() -> Unavailable:

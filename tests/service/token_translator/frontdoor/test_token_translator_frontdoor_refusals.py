@@ -17,7 +17,7 @@ async def test_suspended_while_inside(door: Any, translator: Any, node: Any, iss
         process = await theirs.create_process("wait")
         assert await process.stdout.readline() == b"here\n"
         assert len(node.connections) == 1
-        translator.deny(issuer.url, "alice", "stolen laptop")
+        translator.deny(issuer.url, "alice", "stolen laptop\x1b[2J")
         async with asyncio.timeout(2):
             await theirs.wait_closed()
             for behind in tuple(node.connections):
@@ -25,7 +25,7 @@ async def test_suspended_while_inside(door: Any, translator: Any, node: Any, iss
         assert (await other.run("echo in")).stdout == b"in\n"
     client = Asked([door.token()])
     assert await log_in(door, client) == ""
-    assert "stolen laptop" in client.words[1]
+    assert "stolen laptop?[2J" in client.words[1]
 
 
 async def test_suspended_elsewhere_goes_on_here(door: Any, translator: Any, issuer: Any):

@@ -31,7 +31,7 @@ STRONGER = {
     "max_age": 900,
     "rules": ["strong: too old"],
 }
-LOGIN = "acr https://refeds.org/profile/mfa, of a login within 900 seconds"
+LOGIN = "acr https://refeds.org/profile/mfa, of a login within 900 seconds, and come again"
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ LOGIN = "acr https://refeds.org/profile/mfa, of a login within 900 seconds"
         ),
         (
             STRONGER,
-            f"A stronger or a more recent login is needed: get a token with {LOGIN}, and come again.",
+            f"A stronger or a more recent login is needed: get a token with {LOGIN}.",
         ),
         (
             {"code": "suspended", "detail": "You are suspended here: stolen laptop."},

@@ -351,8 +351,9 @@ def _subject(principal: Principal, profile: str, instance: str, request_id: str)
         account="",
         realm="",
         profile=profile,
-        client_id=principal.client_id,
-        actor=principal.actor,
+        # Whatever a token says of them, the ledger's entry is short.
+        client_id=principal.client_id[: wire.MAX_FIELD],
+        actor=principal.actor[: wire.MAX_FIELD],
         token=grants.token_fingerprint(principal),
         instance=instance,
         request_id=request_id,

@@ -119,7 +119,7 @@ class Revoke(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="revok
     reason: Annotated[str, msgspec.Meta(min_length=1, max_length=1000)]
     by: Annotated[str, msgspec.Meta(min_length=1, max_length=1400)]
     serials: Annotated[tuple[Serial, ...], msgspec.Meta(max_length=MAX_REVOKED_AT_ONCE)] = ()
-    identity: tuple[str, str] | None = None
+    identity: tuple[Issuer, Field] | None = None
     keys: Annotated[tuple[Fingerprint, ...], msgspec.Meta(max_length=100)] = ()
     # Not `Fingerprint | Literal[""]`: the pattern would hold for both.
     authority: Annotated[str, msgspec.Meta(pattern=r"^(SHA256:[A-Za-z0-9+/]{43})?\Z")] = ""
@@ -138,7 +138,7 @@ class ListLive(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="lis
     """
 
     id: int
-    identity: tuple[str, str]
+    identity: tuple[Issuer, Field]
     before: Annotated[int, msgspec.Meta(ge=0, le=MAX_SERIAL)] = 0
 
 

@@ -22,6 +22,7 @@ SLACK = timedelta(seconds=5)
 MAX_BACKDATE = timedelta(seconds=120)
 MAX_PRINCIPALS = 4
 MAX_HOSTNAMES = 16
+MAX_NETWORKS = 64
 HOSTNAME = re.compile(
     r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*"
 )
@@ -100,6 +101,8 @@ def check(ceilings: Ceilings, grant: Grant, key_id: str, *, now: datetime) -> No
     _check_times(grant.valid_after, grant.valid_before, most, now)
     if not KEY_ID.fullmatch(key_id):
         raise CeilingError("the key-id is not an audit string")
+    if len(grant.source_addresses) > MAX_NETWORKS:
+        raise CeilingError(f"{len(grant.source_addresses)} source addresses")
     for network in grant.source_addresses:
         try:
             ipaddress.ip_network(network)
@@ -142,6 +145,8 @@ def _check_principals(ceilings: Ceilings, grant: Grant) -> None:
 
 
 def _check_command(ceilings: Ceilings, grant: Grant) -> None:
+    if len(set(grant.extensions)) < len(grant.extensions):
+        raise CeilingError("an extension twice")
     program, only, rest = grant.force_command.partition(" --only ")
     if not grant.force_command:
         if not ceilings.logins:

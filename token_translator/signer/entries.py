@@ -27,6 +27,8 @@ from token_translator.signer.persons import Person
 VERSION = 1
 GENESIS = "0" * 64
 NONCE_BYTES = 12
+MAX_ENTRY = 56_000
+"""Bytes of one that somebody asks for: it must fit into a datagram to leave the host."""
 
 Kind = Literal[
     "issued", "refused", "noted", "revoked", "authority", "restored", "retained", "erased"

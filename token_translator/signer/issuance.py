@@ -1,6 +1,6 @@
 """What the ledger is told of each request: issued or refused, for whom, by which authority."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -12,6 +12,12 @@ from token_translator.keys import KeyRefusedError, PublicKey
 from token_translator.signer.entries import Record
 from token_translator.signer.ledger import DeclinedError, Writing
 from token_translator.signer.tables import HOST_KEYS
+
+USER_PROFILES = frozenset({"person", "session", "sealed"})
+HOST_PROFILES = frozenset({"host"})
+MOST_KEPT = 8
+LONGEST_KEPT = 255
+"""Of a list, and in characters: what was refused may be anything, its entry stays short."""
 
 Refusal = Callable[[str, str], Record]
 """Makes the record of a refusal, of its code and its words."""
@@ -46,7 +52,7 @@ def issued_user(request: wire.Sign, key: PublicKey, ca: str) -> Record:
 def refused_user(request: wire.Sign, code: str, detail: str) -> Record:
     """The record of a user certificate that was refused."""
     public = {**_about_user(request), "code": code, "detail": detail}
-    return Record("refused", identity(request.subject), public, _personal_user(request))
+    return Record("refused", identity(request.subject), public, _cut(_personal_user(request)))
 
 
 def issued_host(request: wire.SignHost, key: PublicKey, ca: str) -> Record:
@@ -66,7 +72,8 @@ def refused_host(request: wire.SignHost, code: str, detail: str) -> Record:
     public = {**_about_host(request), "code": code, "detail": detail}
     # What was asked for may be anything: it is kept out of what is in clear.
     names = public.pop("hostnames")
-    return Record("refused", identity(request.subject), public, {**personal, "hostnames": names})
+    personal = _cut({**personal, "hostnames": names})
+    return Record("refused", identity(request.subject), public, personal)
 
 
 def refused_by_policy(request: wire.Refuse, more: int) -> Record:
@@ -118,6 +125,19 @@ def _require_unrevoked(writing: Writing, key: PublicKey, refused: Refusal) -> No
 def _recorded(writing: Writing, error: KeyRefusedError, refused: Refusal) -> KeyRefusedError:
     writing.append(refused("key_refused", str(error)))
     return error
+
+
+def _cut(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields with no more of each than is kept, and how much more there was of a list."""
+    kept: dict[str, Any] = {}
+    for name, value in fields.items():
+        if isinstance(value, str):
+            kept[name] = value if name == "iss" else value[:LONGEST_KEPT]
+            continue
+        kept[name] = [one[:LONGEST_KEPT] for one in value[:MOST_KEPT]]
+        if len(value) > MOST_KEPT:
+            kept[f"{name}_more"] = len(value) - MOST_KEPT
+    return kept
 
 
 def _about_user(request: wire.Sign) -> dict[str, Any]:

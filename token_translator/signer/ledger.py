@@ -16,7 +16,15 @@ from sqlalchemy.exc import OperationalError
 from headgate.identity import Identity
 from headgate.settings import SettingsError
 from token_translator.database import READ_ONLY
-from token_translator.signer.entries import ChainError, Entry, Head, Record, make, walk
+from token_translator.signer.entries import (
+    MAX_ENTRY,
+    ChainError,
+    Entry,
+    Head,
+    Record,
+    make,
+    walk,
+)
 from token_translator.signer.persons import Person, Persons
 from token_translator.signer.position import Position
 from token_translator.signer.tables import HOST_KEYS, LEDGER, REVOKED_KEYS
@@ -38,10 +46,15 @@ class DeclinedError(Exception):
     """One change of a group that is not made; the others are. The message is for the asker."""
 
 
+class TooLongError(DeclinedError):
+    """An entry that could not leave the host."""
+
+
 class Writing:
     """One transaction on the ledger, held against all other writers until it ends.
 
     `host_keys` and `revoked_keys`: the fingerprints among those asked for by `know` that are.
+    `bounded`: what is written is asked for by another process.
     """
 
     def __init__(self, connection: Connection, persons: Persons, head: Head, now: datetime) -> None:
@@ -50,6 +63,7 @@ class Writing:
         self._store = persons
         self.host_keys: set[str] = set()
         self.revoked_keys: set[str] = set()
+        self.bounded = False
         self._known: dict[Identity, Person] = {}
         self._head = head
         self._waiting: list[Entry] = []
@@ -71,9 +85,15 @@ class Writing:
                 found.update(self.connection.scalars(among))
 
     def append(self, record: Record) -> Entry:
-        """Put an entry at the end."""
+        """Put an entry at the end.
+
+        Raises:
+            TooLongError: another process asks for it, and the copy could not take it.
+        """
         self.know({record.identity} if record.by is None else {record.identity, record.by})
         entry = make(record, self._known, self._head, now=self.now)
+        if self.bounded and len(entry.entry) > MAX_ENTRY:
+            raise TooLongError(f"what is to be recorded of this is longer than {MAX_ENTRY} bytes")
         self._put(entry)
         return entry
 
@@ -153,6 +173,7 @@ class Ledger:
         outcomes: list[Any] = []
         with self.writing(now) as writing:
             writing.know(identities, keys)
+            writing.bounded = True
             for change in changes:
                 try:
                     outcomes.append(change(writing))

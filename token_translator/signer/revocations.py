@@ -17,6 +17,8 @@ from token_translator.wire import Effect
 
 Range = tuple[int, int]
 CHUNK = 500
+SPANS = 500
+"""Of serials in one entry: the copy must be able to take it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,16 +258,18 @@ def _write(
     personal: dict[str, Any] = {"reason": wanted.reason}
     if wanted.identity is not None:
         personal |= {"iss": wanted.identity.iss, "sub": wanted.identity.sub}
-    public = {
-        "serials": merged((serial, serial) for serial in serials),
-        "keys": keys,
-        "authority": authority,
-    }
-    entry = writing.append(
-        Record("revoked", wanted.identity or wanted.by, public, personal, by=wanted.by)
-    )
-    writing.flush()
-    apply(writing.connection, entry.seq, {"kind": "revoked", **public})
+    spans = list(merged((serial, serial) for serial in serials))
+    for start in range(0, max(1, len(spans)), SPANS):
+        public = {
+            "serials": spans[start : start + SPANS],
+            "keys": keys if start == 0 else [],
+            "authority": authority if start == 0 else "",
+        }
+        entry = writing.append(
+            Record("revoked", wanted.identity or wanted.by, public, personal, by=wanted.by)
+        )
+        writing.flush()
+        apply(writing.connection, entry.seq, {"kind": "revoked", **public})
     writing.revoked_keys.update(keys)
 
 

@@ -84,10 +84,10 @@ class Signing:
         """The answer to one request; failures of ours are logged and answered as `failed`."""
         try:
             return await self._answer(request)
-        except CeilingError as error:
-            return wire.Refused(request.id, "ceiling", str(error))
         except KeyRefusedError as error:
             return wire.Refused(request.id, "key_refused", str(error))
+        except (CeilingError, DeclinedError) as error:
+            return wire.Refused(request.id, "ceiling", str(error))
         except _RateError:
             return wire.Refused(request.id, "rate", "Too many of these in this minute.")
         except Exception:
@@ -142,7 +142,7 @@ class Signing:
         authority = self._authorities.user[0]
         refused = partial(issuance.refused_user, request)
         verify = partial(check, self._ceilings, request.grant, request.key_id)
-        key = await self._admitted(request, verify, refused)
+        key = await self._admitted(request, issuance.USER_PROFILES, verify, refused)
         record = issuance.issued_user(request, key, fingerprint(authority.blob))
         issue = partial(issuance.issue_to_user, record=record, key=key, refused=refused)
         serial = await self._write(issue, record.identity, key=key.fingerprint)
@@ -155,7 +155,7 @@ class Signing:
         authority = self._authorities.host[0]
         refused = partial(issuance.refused_host, request)
         verify = partial(check_host, self._ceilings, request)
-        key = await self._admitted(request, verify, refused)
+        key = await self._admitted(request, issuance.HOST_PROFILES, verify, refused)
         record = issuance.issued_host(request, key, fingerprint(authority.blob))
         issue = partial(issuance.issue_to_host, record=record, key=key, refused=refused)
         serial = await self._write(issue, record.identity, key=key.fingerprint)
@@ -172,6 +172,7 @@ class Signing:
     async def _admitted(
         self,
         request: wire.Sign | wire.SignHost,
+        profiles: frozenset[str],
         verify: Callable[..., None],
         refused: issuance.Refusal,
     ) -> PublicKey:
@@ -181,12 +182,14 @@ class Signing:
             log.warning("rate_ceiling", per_minute=self._ceilings.per_minute)
             raise _RateError
         try:
+            if request.subject.profile not in profiles:
+                raise CeilingError("a profile that is not of such certificates")  # noqa: TRY301 - recorded below
             verify(now=self._clock.now())
             return accept(
                 request.public_key, types=self._ceilings.key_types, reserved=self._reserved
             )
         except CeilingError as error:
-            log.warning("ceiling", what=str(error), profile=request.subject.profile)
+            log.warning("ceiling", what=str(error), profile=request.subject.profile[:32])
             await self._append(refused("ceiling", str(error)))
             raise
         except KeyRefusedError as error:
@@ -219,10 +222,7 @@ class Signing:
             raise _RateError
         if more is not None:
             write = partial(notes.write, request=request, more=more)
-            try:
-                await self._write(write, issuance.identity(request.subject))
-            except DeclinedError as error:
-                return wire.Refused(request.id, "ceiling", str(error))
+            await self._write(write, issuance.identity(request.subject))
         return wire.Recorded(request.id)
 
     async def _revoke(self, request: wire.Revoke) -> wire.Answer:
@@ -238,10 +238,7 @@ class Signing:
             authority=request.authority,
         )
         revoke = partial(revocations.revoke, persons=self._persons, wanted=wanted)
-        try:
-            outcome: revocations.Outcome = await self._write(revoke, wanted.by)
-        except DeclinedError as error:
-            return wire.Refused(request.id, "ceiling", str(error))
+        outcome: revocations.Outcome = await self._write(revoke, wanted.by)
         log.info("revoked", version=outcome.version, serials=len(outcome.serials))
         return wire.Revoked(request.id, outcome.version, outcome.serials, outcome.effect)
 

@@ -67,13 +67,9 @@ class _Snapshot(msgspec.Struct, frozen=True):
     held: tuple[_Held, ...]
 
 
-class _Change(msgspec.Struct, frozen=True):
+class _Change(_Held, frozen=True, kw_only=True):
     version: int
-    iss: str
-    sub: str
-    realm: str
     effective: bool
-    reason: str = ""
 
 
 class _LostError(Exception):
@@ -199,6 +195,10 @@ class ChangeFeed:
         return False
 
     def _replace(self, snapshot: _Snapshot) -> None:
+        if snapshot.version < self._version:
+            # An older database knows fewer holds: that frees nobody.
+            log.error("change_feed_went_back", known=self._version, now=snapshot.version)
+            raise _LostError("the feed went back")
         before = self._held
         self._held = {
             (Identity(held.iss, held.sub), held.realm): held.reason for held in snapshot.held

@@ -8,6 +8,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+import structlog
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
@@ -193,6 +194,23 @@ async def test_a_gap_between_versions_means_a_new_snapshot(world: World):
     await world.again()
     world.say(snapshot(3, held("alice")))
     assert await world.told() == Change(3, ALICE, "", effective=False, reason="stolen laptop")
+
+
+async def test_a_feed_that_goes_back_frees_nobody(world: World):
+    """An older snapshot is not believed: holds stay, all is unknown, until a newer one comes."""
+    world.say(snapshot(5, held("alice")), None)
+    assert await world.denied() == "alice"
+    await world.again()
+    with structlog.testing.capture_logs() as logged:
+        world.say(snapshot(3))
+        await world.again()
+    assert {"event": "change_feed_went_back", "known": 5, "now": 3, "log_level": "error"} in logged
+    assert world.feed.denial(ALICE, "site1") == "stolen laptop"
+    world.clock.advance(SILENT_SECONDS)
+    assert not world.feed.current()
+    world.say(snapshot(6))
+    await world.current()
+    assert world.feed.denial(ALICE, "site1") is None
 
 
 async def test_a_change_said_twice_counts_once(world: World):

@@ -4,9 +4,9 @@ There is no queue that could be lost: the registry says who has to be held, the 
 the translator was told, and the difference is what is still to be said.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from http import HTTPStatus
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import aiohttp
 import msgspec
@@ -22,10 +22,12 @@ log = structlog.get_logger(__name__)
 
 AT_ONCE = 200
 AWAY_SECONDS = 5.0
-"""After a failure nothing is said for that long."""
+"""After a failure nothing is said for that long; of one who is refused, ever longer."""
+LONGEST_PAUSE = 300.0
 TIMEOUT = aiohttp.ClientTimeout(total=10)
 MAX_ANSWER = 64 * 1024
 
+T = TypeVar("T")
 Headers = Callable[[str], dict[str, str]]
 
 REASONS = {
@@ -102,6 +104,38 @@ class TranslatorClient:
             raise AwayError(repr(error)) from error
 
 
+class _Refusals:
+    """Who was refused, and when they come again; they stand at nobody else's place meanwhile."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._pauses: dict[Identity, tuple[float, float]] = {}
+
+    def __len__(self) -> int:
+        return len(self._pauses)
+
+    def waiting(self, identity: Identity) -> bool:
+        """Whether it is too early for this one."""
+        until, _ = self._pauses.get(identity, (float("-inf"), 0.0))
+        return self._clock.monotonic() < until
+
+    def add(self, identity: Identity) -> None:
+        """Refused, once more."""
+        now = self._clock.monotonic()
+        _, pause = self._pauses.get(identity, (now, 0.0))
+        pause = min(2 * pause, LONGEST_PAUSE) or AWAY_SECONDS
+        self._pauses[identity] = (now + pause, pause)
+
+    def forget(self, identity: Identity) -> None:
+        """Not refused."""
+        self._pauses.pop(identity, None)
+
+    def forget_old(self) -> None:
+        """Of whom nothing was to be said for long: there is nothing to say any more."""
+        oldest = self._clock.monotonic() - 2 * LONGEST_PAUSE
+        self._pauses = {who: wait for who, wait in self._pauses.items() if wait[0] > oldest}
+
+
 class Denying:
     """Keeps the translator's holds of ours as the registry says."""
 
@@ -111,34 +145,43 @@ class Denying:
         self._realm = realm
         self._clock = clock
         self._quiet_until = float("-inf")
+        self._refusals = _Refusals(clock)
 
     async def turn(self) -> None:
         """Say what is still to be said, denials first; a failure is logged and said again later."""
         if self._clock.monotonic() < self._quiet_until:
             return
         failures: list[str] = []
+        self._refusals.forget_old()
+        most = AT_ONCE + len(self._refusals)
         try:
             async with self._store.reading(self._realm) as book:
-                blocked = await book.holds.to_place(self._clock.now(), limit=AT_ONCE)
-                freed = await book.holds.to_lift(self._clock.now(), limit=AT_ONCE)
-            for identity, why in blocked:
-                failures += await self._refused(self._place(identity, why))
-            for identity, hold in freed:
-                failures += await self._refused(self._lift(identity, hold))
+                blocked = await book.holds.to_place(self._clock.now(), limit=most)
+                freed = await book.holds.to_lift(self._clock.now(), limit=most)
+            for identity, why in self._next(blocked):
+                failures += await self._refused(identity, self._place(identity, why))
+            for identity, hold in self._next(freed):
+                failures += await self._refused(identity, self._lift(identity, hold))
         except (AwayError, StoreError) as error:
+            self._quiet_until = self._clock.monotonic() + AWAY_SECONDS
             failures.append(str(error))
         if failures:
-            self._quiet_until = self._clock.monotonic() + AWAY_SECONDS
             log.error("translator_not_told", count=len(failures), first=failures[0])
 
-    async def _refused(self, telling: Awaitable[None]) -> list[str]:
+    def _next(self, wanted: Sequence[tuple[Identity, T]]) -> list[tuple[Identity, T]]:
+        """Those whose turn it is."""
+        return [one for one in wanted if not self._refusals.waiting(one[0])][:AT_ONCE]
+
+    async def _refused(self, identity: Identity, telling: Awaitable[None]) -> list[str]:
         """One refusal does not hold up the others."""
         try:
             await telling
         except AwayError:
             raise
         except NotToldError as error:
+            self._refusals.add(identity)
             return [str(error)]
+        self._refusals.forget(identity)
         return []
 
     async def _place(self, identity: Identity, why: Denial) -> None:

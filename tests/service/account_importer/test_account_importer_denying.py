@@ -10,7 +10,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from joserfc import jwk
 
-from account_importer.denying import AWAY_SECONDS, Denying, TranslatorClient
+from account_importer.denying import AWAY_SECONDS, LONGEST_PAUSE, Denying, TranslatorClient
 from headgate.clock import SystemClock
 from headgate.peers import PeerSettings, PeerSigner, PeerVerifier
 
@@ -26,6 +26,7 @@ class Translator:
         self.placed = 0
         self.status = 0
         self.refused: set[str] = set()
+        self.tried = 0
         self.verifier: PeerVerifier
 
     def listen(self, url: str) -> None:
@@ -47,6 +48,7 @@ class Translator:
         if self.status:
             return web.json_response({"code": "away"}, status=self.status)
         if body["sub"] in self.refused:
+            self.tried += 1
             return web.json_response({"code": "suspends_nobody"}, status=400)
         for name, hold in self.holds.items():
             if hold["sub"] == body["sub"]:
@@ -171,6 +173,41 @@ async def test_a_refusal_of_one_does_not_hold_up_the_others(site: Any, translato
     site.clock.advance(AWAY_SECONDS)
     await telling.turn()
     assert set(translator.held) == {bob, carol}
+
+
+async def test_many_refusals_do_not_hold_up_the_others(
+    site: Any, translator: Translator, monkeypatch: pytest.MonkeyPatch
+):
+    """Whoever is refused comes again later and later; those behind them in the line are told of."""
+    monkeypatch.setattr("account_importer.denying.AT_ONCE", 1)
+    await site.settle()
+    subjects = {name: await subject(site, name) for name in ("bob", "carol", "alice")}
+    for name in subjects:
+        site.issuer.directory.change(name, active=False)
+        site.clock.advance(1)
+        await site.importer().pull()
+    translator.refused = {subjects["bob"], subjects["carol"]}
+    telling = denying(site, translator)
+    for _ in range(3):
+        await telling.turn()
+    assert set(translator.held) == {subjects["alice"]}
+    tried = translator.tried
+    await telling.turn()
+    assert translator.tried == tried
+    for pause in (AWAY_SECONDS, 2 * AWAY_SECONDS, 4 * AWAY_SECONDS):
+        site.clock.advance(pause - 0.1)
+        await telling.turn()
+        assert translator.tried == tried
+        site.clock.advance(0.1)
+        for _ in range(2):
+            await telling.turn()
+        tried += 2
+        assert translator.tried == tried
+    translator.refused = set()
+    site.clock.advance(LONGEST_PAUSE)
+    for _ in range(2):
+        await telling.turn()
+    assert set(translator.held) == set(subjects.values())
 
 
 @pytest.mark.parametrize("step", range(3))

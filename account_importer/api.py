@@ -19,6 +19,7 @@ log = structlog.get_logger(__name__)
 
 VERB = "registry.read"
 RETRY_SECONDS = 5
+_WAITING = (PlanState.PROPOSED, PlanState.APPROVED, PlanState.APPLYING)
 
 
 class Account(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -88,13 +89,13 @@ async def _answer(registry: Registry, identity: Identity) -> web.Response:
     try:
         async with registry.store.reading(registry.realm) as book:
             person, entry = await book.find(identity)
-            waiting = [PlanState.PROPOSED, PlanState.APPROVED, PlanState.APPLYING]
-            plans = {plan.state for plan in await book.plans(waiting)}
+            here = entry is not None and entry.state is not State.RESERVED
+            plans = set() if here else await book.plan_states(_WAITING)
     except StoreError as error:
         raise Unavailable(
             "The registry cannot be read at the moment.", retry_after=RETRY_SECONDS
         ) from error
-    if entry is not None and entry.state is not State.RESERVED:
+    if entry is not None and here:
         return json_response(_shown(registry, entry, person))
     if person is None or person.denial is not Denial.NONE:
         raise NotFound(

@@ -19,6 +19,8 @@ from account_importer.directory import Entry, Person
 from account_importer.hold_store import HoldBook
 from account_importer.plan import Plan
 from account_importer.tables import (
+    ONE_ENTRY,
+    ONE_PERSON,
     accounts,
     counters,
     entry_of,
@@ -172,19 +174,11 @@ class Book:
 
     async def find(self, identity: Identity) -> tuple[Person | None, Entry | None]:
         """One identity."""
-        row = (await self._connection.execute(self._one(people, identity))).one_or_none()
+        asked = {"iss": identity.iss, "sub": identity.sub, "realm": self._realm}
+        row = (await self._connection.execute(ONE_PERSON, asked)).one_or_none()
         person = person_of(row) if row else None
-        row = (await self._connection.execute(self._one(accounts, identity))).one_or_none()
+        row = (await self._connection.execute(ONE_ENTRY, asked)).one_or_none()
         return person, entry_of(row) if row else None
-
-    def _one(self, table: Table, identity: Identity) -> Any:  # noqa: ANN401 - a select of any table
-        return select(table).where(
-            and_(
-                table.c.iss == identity.iss,
-                table.c.sub == identity.sub,
-                table.c.realm == self._realm,
-            )
-        )
 
     async def put_people(self, found: Iterable[Person]) -> None:
         """Insert or replace."""
@@ -268,6 +262,15 @@ class Book:
             .order_by(plans.c.made_at, plans.c.digest)
         )
         return [_stored(row) for row in rows]
+
+    async def plan_states(self, states: Sequence[PlanState]) -> set[PlanState]:
+        """Which of these states some plan is in; the plans themselves can be long."""
+        found = await self._connection.scalars(
+            select(plans.c.state)
+            .where(plans.c.realm == self._realm, plans.c.state.in_(states))
+            .distinct()
+        )
+        return {PlanState(state) for state in found}
 
     async def propose(self, plan: Plan, now: datetime) -> PlanState:
         """Store a plan, which supersedes those nobody approved; what state it is in now."""

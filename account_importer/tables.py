@@ -14,10 +14,13 @@ from sqlalchemy import (
     Integer,
     MetaData,
     Row,
+    Select,
     String,
     Table,
     Text,
     UniqueConstraint,
+    bindparam,
+    select,
     text,
 )
 from sqlalchemy.types import TypeDecorator
@@ -162,6 +165,16 @@ holds = Table(
     Column("placed_at", UtcDateTime, nullable=False),
 )
 """Which blocks the token translator was told of, and the name of our hold there."""
+
+
+def _one(table: Table) -> Select[Any]:
+    """The row of one identity; made once, for it is asked for before every signature here."""
+    names = ("iss", "sub", "realm")
+    return select(table).where(*(table.c[name] == bindparam(name) for name in names))
+
+
+ONE_PERSON = _one(people)
+ONE_ENTRY = _one(accounts)
 
 
 def identity_of(row: Row[Any]) -> Identity:

@@ -1,5 +1,7 @@
 """What an administrator may set for the gateway, and why."""
 
+from collections.abc import Iterator
+from typing import Literal
 from urllib.parse import urlsplit
 
 from gateway.runner.udocker import UdockerSettings
@@ -61,6 +63,8 @@ class ClusterSettings(Section, frozen=True):
             raise ValueError("directory: only {user}, {home} and {id} are filled in") from error
         if self.poll_seconds <= 0:
             raise ValueError("poll_seconds: must be more than 0")
+        if self.senders < 1:
+            raise ValueError("senders: must be 1 or more")
 
 
 class LoginSettings(Section, frozen=True):
@@ -92,7 +96,10 @@ class PeopleSettings(Section, frozen=True):
 
 
 class Settings(Section, frozen=True):
-    """The gateway's TOML. `url` is what users' tokens must be meant for."""
+    """The gateway's TOML. `url` is what users' tokens must be meant for.
+
+    `metrics` is the operators' own listener (metrics, health in detail); without it there is none.
+    """
 
     url: str
     instance: str
@@ -105,15 +112,32 @@ class Settings(Section, frozen=True):
     login: tuple[LoginSettings, ...] = ()
     people: PeopleSettings = PeopleSettings()
     listen: ListenSettings = ListenSettings()
-    log_level: str = "info"
+    metrics: ListenSettings | None = None
+    log_level: Literal["debug", "info", "warning", "error", "critical"] = "info"
 
     def __post_init__(self) -> None:
-        """Refuse issuers that cannot be trusted side by side.
+        """Refuse what could only fail later.
 
         Raises:
             ValueError: naming what is wrong.
         """
         check_issuers(self.issuers)
+        for name, url in self._urls():
+            _check_url(name, url)
+        names = [cluster.name for cluster in self.clusters]
+        if not names or len(set(names)) < len(names):
+            raise ValueError("clusters: name at least one, and each once")
+        for listen in filter(None, (self.listen, self.metrics)):
+            if not 0 <= listen.port < 1 << 16:
+                raise ValueError("port: must be from 0 to 65535")
+
+    def _urls(self) -> Iterator[tuple[str, str]]:
+        yield "url", self.url
+        yield "token_translator.url", self.token_translator.url
+        yield "registry.url", self.registry.url
+        yield from (("issuers.url", issuer.url) for issuer in self.issuers)
+        if self.people.token_translator:
+            yield "people.token_translator", self.people.token_translator
 
     def published_token_translator(self) -> str:
         """Where people get certificates; empty: nowhere that they could reach."""
@@ -134,6 +158,17 @@ class Settings(Section, frozen=True):
     def _reachable(self, host: str) -> bool:
         """Whether who reaches the gateway reaches that, too, as far as addresses tell."""
         return _loopback(_host(self.url)) or not _loopback(host)
+
+
+def _check_url(name: str, url: str) -> None:
+    """Raise `ValueError` unless it is the address of an HTTP service."""
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        good = False
+    if not good or parts.username or parts.query or parts.fragment or "@" in parts.netloc:
+        raise ValueError(f"{name}: must be an address such as https://host.example.org")
 
 
 def _host(url: str) -> str:

@@ -1,10 +1,11 @@
-"""Where jobs are kept: SQLAlchemy tables and the few questions the gateway asks them."""
+"""Where jobs are kept: the few questions that the gateway asks its database."""
 
 import base64
 import contextlib
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,84 +15,13 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from gateway.jobs import Effective, Failure, Job, JobSpec, Sealed, State
+from gateway.tables import Moment, idempotency_keys, jobs, microseconds, moment_of, sealed_jobs
 from headgate.identity import Identity
 from headgate.problems import Fault, Invalid, Unavailable, Unprocessable
+from headgate.settings import SettingsError
 
 BUSY_SECONDS = 10
 """How long SQLite waits for somebody else's lock."""
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
-
-
-class _Moment(sa.types.TypeDecorator[datetime]):
-    """A point in time as microseconds since 1970: ordered and exact on every database."""
-
-    impl = sa.BigInteger
-    cache_ok = True
-
-    def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> int | None:  # noqa: ARG002 - SQLAlchemy's signature
-        return None if value is None else (value - _EPOCH) // _MICROSECOND
-
-    def process_result_value(self, value: Any | None, dialect: sa.Dialect) -> datetime | None:  # noqa: ANN401, ARG002 - SQLAlchemy's signature
-        return None if value is None else _EPOCH + timedelta(microseconds=value)
-
-
-metadata = sa.MetaData()
-
-jobs = sa.Table(
-    "jobs",
-    metadata,
-    sa.Column("id", sa.String(36), primary_key=True),
-    sa.Column("iss", sa.String(255), nullable=False),
-    sa.Column("sub", sa.String(255), nullable=False),
-    sa.Column("client_id", sa.String(255), nullable=False),
-    sa.Column("groups", sa.Text, nullable=False),
-    sa.Column("cluster", sa.String(64), nullable=False),
-    sa.Column("realm", sa.String(64), nullable=False),
-    sa.Column("account", sa.String(64), nullable=False),
-    sa.Column("uid", sa.BigInteger, nullable=False),
-    sa.Column("directory", sa.Text, nullable=False),
-    sa.Column("spec", sa.Text, nullable=False),
-    sa.Column("state", sa.String(16), nullable=False),
-    sa.Column("status_message", sa.Text, nullable=False),
-    sa.Column("attempt", sa.Integer, nullable=False),
-    sa.Column("revision", sa.Integer, nullable=False),
-    sa.Column("native_id", sa.BigInteger),
-    sa.Column("submitted_at", _Moment),
-    sa.Column("effective", sa.Text),
-    sa.Column("exit_code", sa.Integer),
-    sa.Column("failure", sa.Text),
-    sa.Column("nodes", sa.Text, nullable=False),
-    sa.Column("cancel_requested", sa.Boolean, nullable=False),
-    sa.Column("missing_since", _Moment),
-    sa.Column("retry_at", _Moment),
-    sa.Column("created_at", _Moment, nullable=False),
-    sa.Column("updated_at", _Moment, nullable=False),
-    sa.Column("started_at", _Moment),
-    sa.Column("ended_at", _Moment),
-    sa.Index("jobs_owner", "iss", "sub", "created_at", "id"),
-    sa.Index("jobs_cluster_state", "cluster", "state"),
-)
-
-sealed_jobs = sa.Table(
-    "sealed_jobs",
-    metadata,
-    sa.Column("row", sa.String(36), sa.ForeignKey("jobs.id"), primary_key=True),
-    sa.Column("script", sa.Text, nullable=False),
-    sa.Column("sbatch_args", sa.Text, nullable=False),
-    sa.Column("environment", sa.Text, nullable=False),
-)
-
-idempotency_keys = sa.Table(
-    "idempotency_keys",
-    metadata,
-    sa.Column("iss", sa.String(255), primary_key=True),
-    sa.Column("sub", sa.String(255), primary_key=True),
-    sa.Column("key", sa.String(255), primary_key=True),
-    sa.Column("body_sha256", sa.String(64), nullable=False),
-    sa.Column("job", sa.String(36), sa.ForeignKey("jobs.id"), nullable=False),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +59,17 @@ class Store:
         except Unavailable as problem:
             return f"database: {problem.__cause__}"
         return ""
+
+    async def revision(self) -> str:
+        """The revision of the tables, empty where there are none; no file is made to find out."""
+        url = self._engine.url
+        if _is_sqlite(url) and url.database and not Path(url.database).exists():  # noqa: ASYNC240 - once, at start
+            return ""
+        async with self._reading() as connection:
+            if not await connection.run_sync(lambda c: sa.inspect(c).has_table("alembic_version")):
+                return ""
+            query = sa.text("SELECT version_num FROM alembic_version")
+            return str((await connection.execute(query)).scalar() or "")
 
     async def earlier(self, owner: Identity, request: Request) -> Job | None:
         """The job of an earlier request with this key.
@@ -189,7 +130,7 @@ class Store:
         if cursor:
             query = query.where(
                 sa.tuple_(jobs.c.created_at, jobs.c.id)
-                < sa.tuple_(*_read_cursor(cursor), types=[_Moment(), sa.String()])
+                < sa.tuple_(*_read_cursor(cursor), types=[Moment(), sa.String()])
             )
         found = await self._rows(query)
         more = len(found) > limit
@@ -277,9 +218,18 @@ def _answering() -> Iterator[None]:
 
 
 def create_engine(url: str) -> AsyncEngine:
-    """An engine for `sqlite+aiosqlite:///…` (WAL, every commit on disk) or PostgreSQL."""
-    engine = create_async_engine(url)
-    if engine.dialect.name == "sqlite":
+    """An engine for `sqlite+aiosqlite:///…` (WAL, every commit on disk) or PostgreSQL.
+
+    Raises:
+        SettingsError: this is no such URL, its driver is not installed, or its folder is not there.
+    """
+    try:
+        engine = create_async_engine(url)
+    except (sa.exc.SQLAlchemyError, ImportError, ValueError) as error:
+        # Its words may repeat the URL, and with it a password.
+        raise SettingsError(f"database: no usable URL ({type(error).__name__})") from error
+    if _is_sqlite(engine.url):
+        _check_folder(Path(engine.url.database or "").parent)
 
         @event.listens_for(engine.sync_engine, "connect")
         def _pragmas(connection: Any, _: object) -> None:  # noqa: ANN401 - the driver's own type
@@ -291,6 +241,15 @@ def create_engine(url: str) -> AsyncEngine:
             cursor.close()
 
     return engine
+
+
+def _is_sqlite(url: sa.URL) -> bool:
+    return url.get_backend_name() == "sqlite"
+
+
+def _check_folder(folder: Path) -> None:
+    if not folder.is_dir():
+        raise SettingsError(f"database: there is no folder {folder}")
 
 
 def _open(query: sa.Select[Any], cluster: str) -> sa.Select[Any]:
@@ -359,7 +318,7 @@ def _json(value: object) -> str:
 
 
 def _cursor(job: Job) -> str:
-    text = f"{(job.created_at - _EPOCH) // _MICROSECOND}:{job.id}"
+    text = f"{microseconds(job.created_at)}:{job.id}"
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
@@ -367,7 +326,7 @@ def _read_cursor(cursor: str) -> tuple[datetime, str]:
     try:
         text = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()
         moment, _, row = text.partition(":")
-        return _EPOCH + timedelta(microseconds=int(moment)), row
+        return moment_of(int(moment)), row
     except (ValueError, OverflowError) as error:
         faults = [Fault("/cursor", "Use the cursor of the page before.")]
         raise Invalid("The cursor is not valid.", code="invalid_cursor", faults=faults) from error

@@ -38,7 +38,7 @@ async def listening(app: web.Application, listen: ListenSettings) -> AsyncIterat
     Raises:
         SettingsError: the address is not loopback and there is neither TLS nor the explicit word.
     """
-    tls = _tls(listen)
+    tls = tls_context(listen)
     runner = QuietRunner(app, handle_signals=False, shutdown_timeout=DRAIN_SECONDS)
     await runner.setup()
     try:
@@ -55,7 +55,8 @@ async def listening(app: web.Application, listen: ListenSettings) -> AsyncIterat
         await runner.cleanup()
 
 
-def _tls(listen: ListenSettings) -> ssl.SSLContext | None:
+def tls_context(listen: ListenSettings) -> ssl.SSLContext | None:
+    """What a listener encrypts with; `SettingsError` where it cannot, or would not and should."""
     if listen.tls_certificate:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         try:

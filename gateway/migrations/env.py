@@ -5,7 +5,8 @@ import asyncio
 from alembic import context
 from sqlalchemy import Connection
 
-from gateway.store import create_engine, metadata
+from gateway.store import create_engine
+from gateway.tables import metadata
 
 
 def _migrate(connection: Connection) -> None:

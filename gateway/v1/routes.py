@@ -13,11 +13,12 @@ from gateway.registry import Registry
 from gateway.settings import LoginNodeSettings, LoginSettings
 from gateway.submission import Jobs
 from gateway.v1.documents import cluster_document, job_document, me_document
+from gateway.v1.health import add_public_health
 from headgate import __version__
 from headgate.identity import Principal
 from headgate.oidc import TokenVerifier
 from headgate.problems import Fault, Invalid, Problem
-from headgate.web import Check, add_health, bearer_token, create_app, json_body, json_response
+from headgate.web import Check, bearer_token, create_app, json_body, json_response
 
 log = structlog.get_logger(__name__)
 
@@ -53,7 +54,7 @@ class Api:
         app.router.add_get("/v1/jobs/{id}", self.show_job)
         app.router.add_delete("/v1/jobs/{id}", self.cancel_job)
         app.router.add_get("/v1/jobs/{id}/{file:stdout|stderr}", self.show_output)
-        add_health(app, checks)
+        add_public_health(app, checks)
         return app
 
     async def show_site(self, _: web.Request) -> web.Response:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway import store as stores
+from gateway import tables
 from gateway.store import Store, create_engine
 from tests.unit.gateway.recovery_world import World
 
@@ -16,7 +16,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     url = f"sqlite+aiosqlite:///{tmp_path}/gateway.db"
     engine = create_engine(url)
     async with engine.begin() as connection:
-        await connection.run_sync(stores.metadata.create_all)
+        await connection.run_sync(tables.metadata.create_all)
     await engine.dispose()
     store = Store(url)
     made = World(store)

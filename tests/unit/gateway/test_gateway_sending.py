@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from gateway import store as stores
+from gateway import tables
 from gateway.jobs import FailureKind, Job, JobFiles, JobSpec, State, Submitted
 from gateway.observation import NO_ROOM
 from gateway.sessions.session import (
@@ -198,7 +199,7 @@ async def test_a_locked_database_is_no_bug(tmp_path: Path, monkeypatch: pytest.M
     engine = create_engine(url)
     store = Store(url)
     async with engine.begin() as connection:
-        await connection.run_sync(stores.metadata.create_all)
+        await connection.run_sync(tables.metadata.create_all)
     job = await World(store).job(1)
     async with engine.connect() as other:
         await other.exec_driver_sql("BEGIN IMMEDIATE")

@@ -6,13 +6,15 @@ import aiohttp
 import click
 import msgspec
 
+from headgate.cli import private_files
 from headgate.cli.failures import CommandFailure
 from headgate.cli.invocation import Invocation, invocation
 from headgate.cli.login_flow import log_in
 from headgate.cli.logins import Login
-from headgate.cli.oauth import Demand, IssuerClient, IssuerFailure
+from headgate.cli.oauth import DEFAULT_SCOPES, Demand, IssuerClient, IssuerFailure
 from headgate.cli.saved_login import SavedLogin, Service, issuer_client
 from headgate.cli.services import FIRST_LOOK
+from headgate.cli.site_names import accepting, check_resource, check_scopes, check_services
 from headgate.cli.sites import SavedSite, normal
 from headgate.cli.ssh import config
 from headgate.cli.ssh.identity import Identities
@@ -27,6 +29,8 @@ from headgate.client import Client, Me, Site, SiteIssuer
 @click.option("--device", "--no-browser", "device", is_flag=True, help="Use a browser elsewhere.")
 @click.option("--acr", multiple=True, metavar="VALUE", help="How strong the login must be.")
 @click.option("--max-age", type=click.IntRange(0), metavar="SECONDS", help="How fresh it must be.")
+@click.option("--accept", multiple=True, metavar="NAME", help="Let the site speak for it, too.")
+@click.option("--scope", multiple=True, metavar="NAME", help="Ask for this right, too.")
 @click.option("--insecure", is_flag=True, help="Allow plain HTTP to another machine.")
 @invocation(site=False, token=False)
 def login(
@@ -38,32 +42,40 @@ def login(
     device: bool,
     acr: tuple[str, ...],
     max_age: int | None,
+    accept: tuple[str, ...],
+    scope: tuple[str, ...],
     insecure: bool,
 ) -> None:
     """Log in at a site: with the browser here, else with one on any device.
 
     URL is the address of the site's gateway. The site is remembered, and used by later commands.
 
+    A site speaks for its own host and what is below it. Services, audiences and hosts beside that
+    need --accept: a host, `*.domain`, or an audience. It is remembered until you log out, as is
+    --scope, a right that headgate does not know.
+
     With --json: two lines, first {"authorization_uri"} where a browser is, else
     {"verification_uri", "verification_uri_complete", "user_code", "expires_in"}, and when the login
     is done {"site", "issuer", "expires_at", "me"}.
     """
-    site = SavedSite(url=normal(url), issuer=issuer, client_id=client_id, insecure=insecure)
+    site = SavedSite(
+        url=normal(url),
+        issuer=issuer,
+        client_id=client_id,
+        insecure=insecure,
+        accepted=accept,
+        wished=scope,
+    )
     run.run(_login(run, site, Demand(acr, max_age), device=device))
 
 
 async def _login(run: Invocation, wish: SavedSite, demand: Demand, *, device: bool) -> None:
+    wish = _with_what_was_accepted(run, wish)
     async with run.http() as session:
         async with run.gateway(wish, session, policy=FIRST_LOOK) as client:
             described = await client.site()
         chosen = _choose_issuer(wish.url, described, wish.issuer)
-        site = msgspec.structs.replace(
-            wish.described(described),
-            issuer=chosen.issuer,
-            client_id=wish.client_id or chosen.client_id,
-            scopes=tuple(chosen.scopes),
-            audiences=tuple(chosen.audiences),
-        )
+        site = _checked(run, wish, described, chosen)
         if not site.client_id:
             raise CommandFailure(
                 f"{site.url} names no client of {site.issuer} for logging in from a terminal.",
@@ -84,6 +96,37 @@ async def _login(run: Invocation, wish: SavedSite, demand: Demand, *, device: bo
         source = SavedLogin(site, run.logins, session, run.clock, service)
         async with run.gateway(site, session, source) as client:
             await _welcome(run, site, made, client)
+
+
+def _with_what_was_accepted(run: Invocation, wish: SavedSite) -> SavedSite:
+    """The wish with what the person accepted of the site before."""
+    known = next((site for site in run.sites.all() if site.url == wish.url), wish)
+    return msgspec.structs.replace(
+        wish,
+        accepted=tuple(dict.fromkeys((*known.accepted, *wish.accepted))),
+        wished=tuple(dict.fromkeys((*known.wished, *wish.wished))),
+    )
+
+
+def _checked(run: Invocation, wish: SavedSite, described: Site, chosen: SiteIssuer) -> SavedSite:
+    """The site as it describes itself, if it names nothing that it may not.
+
+    Raises:
+        CommandFailure: it wants tokens for others, or rights that no site of ours needs.
+    """
+    domain = run.sites.domain(wish)
+    check_resource(wish.url, described.url, domain)
+    site = wish.described(described)
+    check_services(wish.url, (*chosen.audiences, site.token_translator), domain)
+    check_scopes(wish.url, chosen.scopes, wish.wished)
+    scopes = chosen.scopes or (DEFAULT_SCOPES if wish.wished else ())
+    return msgspec.structs.replace(
+        site.within(domain),
+        issuer=chosen.issuer,
+        client_id=wish.client_id or chosen.client_id,
+        scopes=tuple(dict.fromkeys((*scopes, *wish.wished))),
+        audiences=tuple(chosen.audiences),
+    )
 
 
 def _forget_others(run: Invocation, site: SavedSite, made: Login) -> None:
@@ -132,6 +175,13 @@ async def _welcome(run: Invocation, site: SavedSite, made: Login, client: Client
         return
     run.screen.note(("Logged in", "bold green"), f" at {site.url}.")
     run.screen.me(me, site=site.url, token=_lifetime(run, made))
+    if site.left_out:
+        hosts = ", ".join(site.left_out)
+        run.screen.note(
+            f"{site.url} names {harmless(hosts)} as login nodes, not its own: left out."
+        )
+        accept = harmless(accepting(site.url, site.left_out))
+        run.screen.note(f"If you know them to be the same site's: {accept}")
 
 
 def _lifetime(run: Invocation, made: Login) -> str:
@@ -160,11 +210,15 @@ def logout(run: Invocation) -> None:
 
 async def _logout(run: Invocation) -> dict[str, Any]:
     site = run.site()
-    saved = run.logins.load(site.url)
-    # First here: a login that cannot be revoked shall at least be gone from this machine.
-    run.logins.remove(site.url)
+    # First here: a login that cannot be revoked shall at least be gone from this machine. What is
+    # being renewed at this moment is waited for, or it would be back a moment later.
+    with private_files.lock(run.logins.path(site.url)):
+        saved = run.logins.load(site.url)
+        run.logins.remove(site.url)
     for identity in Identities(run.places).of(site.url):
-        identity.forget()
+        with identity.locked():
+            identity.forget()
+    run.sites.update(msgspec.structs.replace(site, accepted=(), wished=()))
     revoked = False
     if saved is not None and site.issuer:
         async with run.http() as session:

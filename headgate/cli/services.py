@@ -21,10 +21,11 @@ from headgate.cli.oauth import Demand
 from headgate.cli.places import Places
 from headgate.cli.saved_login import SavedLogin, Service, issuer_client
 from headgate.cli.screen import Screen
+from headgate.cli.site_names import check_resource, check_services
 from headgate.cli.sites import SavedSite, SavedSites, normal
 from headgate.cli.token_sources import TokenSource, asks_agent, choose
 from headgate.cli.wording import harmless
-from headgate.client import Client, Retrying, RetryPolicy, StepUpError, TokenTranslator
+from headgate.client import Client, Retrying, RetryPolicy, Site, StepUpError, TokenTranslator
 from headgate.client.service import ServiceClient
 from headgate.client.transport import is_private
 from headgate.clock import Clock
@@ -32,6 +33,8 @@ from headgate.clock import Clock
 S = TypeVar("S", bound=ServiceClient)
 
 SITE_VARIABLE = "HEADGATE_SITE"
+ACCEPT_VARIABLE = "HEADGATE_ACCEPT"
+"""What `login --accept` says, in words, for a site where nobody logged in."""
 FIRST_LOOK = RetryPolicy(deadline=8.0, attempt=5.0)
 """A mistyped address should not be retried for a minute."""
 
@@ -95,7 +98,10 @@ class Services:
         if saved is not None:
             return saved
         if self._site_wish:
-            return SavedSite(url=normal(self._site_wish), issuer="", client_id="")
+            words = self.places.environ.get(ACCEPT_VARIABLE, "").split()
+            return SavedSite(
+                url=normal(self._site_wish), issuer="", client_id="", accepted=tuple(words)
+            )
         raise CommandFailure(
             "No site is known yet.",
             advice="Run: headgate login https://GATEWAY (or set HEADGATE_SITE)",
@@ -146,6 +152,7 @@ class Services:
                     advice="Tell the site: its gateway's [people] section is wrong.",
                     code="no_token_translator",
                 )
+            check_services(site.url, [site.token_translator], self.sites.domain(site))
             # Its audience is its address, unless the site has another name for it: then all there
             # is to know is that the login asked for it.
             known = site.token_translator in site.audiences or not site.audiences
@@ -179,21 +186,35 @@ class Services:
         """The site with what its gateway says of it, asked once and remembered."""
         if site.token_translator:
             return site
-        async with self.gateway(site, session, policy=FIRST_LOOK) as client:
-            described = site.described(await client.site())
+        described, _ = await self._asked(site, session)
         self.sites.update(described)
         return described
+
+    async def _asked(
+        self, site: SavedSite, session: aiohttp.ClientSession
+    ) -> tuple[SavedSite, Site]:
+        """The site with what its gateway says of it now, as far as that is the site's to say.
+
+        Raises:
+            CommandFailure: it calls itself something else.
+        """
+        async with self.gateway(site, session, policy=FIRST_LOOK) as client:
+            said = await client.site()
+        domain = self.sites.domain(site)
+        check_resource(site.url, said.url, domain)
+        return site.described(said).within(domain), said
 
     async def _choose(
         self, site: SavedSite, session: aiohttp.ClientSession, service: Service
     ) -> TokenSource:
         if not site.issuer and self._token_file is None and asks_agent(self.places.environ):
-            async with self.gateway(site, session, policy=FIRST_LOOK) as client:
-                described = await client.site()
-            first = described.issuers[0].issuer if described.issuers else ""
+            site, said = await self._asked(site, session)
+            first = said.issuers[0].issuer if said.issuers else ""
             site = msgspec.structs.replace(site, issuer=first)
-            service = replace(service, audience=service.audience or described.url)
-        return choose(
+            service = replace(service, audience=service.audience or site.audience or site.url)
+        domain = self.sites.domain(site)
+        check_resource(site.url, site.audience, domain)
+        source = choose(
             site=site,
             service=service,
             token_file=self._token_file,
@@ -202,6 +223,9 @@ class Services:
             session=session,
             clock=self.clock,
         )
+        renewed = site.audiences if isinstance(source, SavedLogin) else ()
+        check_services(site.url, (service.audience, *renewed), domain)
+        return source
 
     def gateway(
         self,

@@ -6,6 +6,7 @@ import msgspec
 
 from headgate.cli import private_files
 from headgate.cli.failures import CommandFailure
+from headgate.cli.site_names import Domain, host_of
 from headgate.client import LoginNode, Site
 
 
@@ -13,7 +14,9 @@ class SavedSite(msgspec.Struct, frozen=True, kw_only=True):
     """One gateway and how tokens for it are had; `url` is without a final slash.
 
     `audience` is the gateway's own name in tokens, `token_translator` the address and name of the
-    service that gives SSH certificates; empty: the gateway did not say.
+    service that gives SSH certificates; empty: the gateway did not say. `accepted` are names beyond
+    the site's own that the person lets it speak for, `wished` scopes that the person asks for.
+    `left_out` are hosts that it named as its login nodes, and may not.
     """
 
     url: str
@@ -25,6 +28,9 @@ class SavedSite(msgspec.Struct, frozen=True, kw_only=True):
     audience: str = ""
     token_translator: str = ""
     login_nodes: tuple[LoginNode, ...] = ()
+    accepted: tuple[str, ...] = ()
+    wished: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
 
     def described(self, site: Site) -> "SavedSite":
         """The same with what its gateway says of it."""
@@ -33,6 +39,15 @@ class SavedSite(msgspec.Struct, frozen=True, kw_only=True):
             audience=site.url,
             token_translator=(site.token_translator or "").rstrip("/"),
             login_nodes=tuple(site.login_nodes),
+            left_out=(),
+        )
+
+    def within(self, domain: Domain) -> "SavedSite":
+        """The same without login nodes that are not the site's own."""
+        own = tuple(node for node in self.login_nodes if domain.has_host(node.host))
+        foreign = (node.host for node in self.login_nodes if node not in own)
+        return msgspec.structs.replace(
+            self, login_nodes=own, left_out=tuple(dict.fromkeys((*self.left_out, *foreign)))
         )
 
 
@@ -49,9 +64,14 @@ class SavedSites:
         self._path = directory / "sites.json"
 
     def all(self) -> tuple[SavedSite, ...]:
-        """Every site, the default first."""
+        """Every site, the default first, each with what is its own."""
         file = self._read()
-        return tuple(sorted(file.sites, key=lambda site: site.url != file.default))
+        found = sorted(file.sites, key=lambda site: site.url != file.default)
+        return tuple(site.within(_domain(site, file.sites)) for site in found)
+
+    def domain(self, site: SavedSite) -> Domain:
+        """The names that a site may speak for, beside the others that are remembered."""
+        return _domain(site, self._read().sites)
 
     def find(self, wish: str) -> SavedSite | None:
         """The site of that address or host name, or the default for an empty wish."""
@@ -89,6 +109,11 @@ class SavedSites:
     def _write(self, file: _File) -> None:
         text = msgspec.json.format(msgspec.json.encode(file), indent=2)
         private_files.write(self._path, text + b"\n")
+
+
+def _domain(site: SavedSite, others: tuple[SavedSite, ...]) -> Domain:
+    hosts = dict.fromkeys(host_of(other.url) for other in others if other.url != site.url)
+    return Domain(host_of(site.url), site.accepted, tuple(hosts))
 
 
 def normal(url: str) -> str:

@@ -88,5 +88,5 @@ async def logged_in(
         }
     ]
     command = CommandLine(tmp_path, {"BROWSER": str(browser(tmp_path))})
-    (await command("login", gateway.url)).checked()
+    (await command("login", gateway.url, "--accept", "*.example.org")).checked()
     return command

@@ -12,7 +12,7 @@ from testbed.issuer.core import Issuer
 from tests.service.cli.command_line import CommandLine
 from tests.service.client.fake_gateway import FakeGateway
 
-AUDIENCES = ("https://gateway.example.org", "https://tokens.example.org")
+HOSTS = ("login.example.org", "tokens.example.org")
 
 
 class Anything(set[str]):
@@ -31,11 +31,16 @@ def headgate(tmp_path: Path, gateway: FakeGateway, issuer: Issuer) -> CommandLin
             "issuer": issuer.url,
             "client_id": "headgate-cli",
             "scopes": ["openid", "profile", "offline_access"],
-            "audiences": list(AUDIENCES),
+            "audiences": [gateway.url, "https://tokens.example.org"],
         }
     ]
     gateway.tokens = Anything()
     return CommandLine(tmp_path)
+
+
+def accepting() -> list[str]:
+    """The hosts that the person lets the site speak for."""
+    return [word for host in HOSTS for word in ("--accept", host)]
 
 
 async def approve(issuer: Issuer, code: str, decision: str = "approve") -> None:
@@ -52,7 +57,7 @@ async def log_in(
     headgate: CommandLine, gateway: FakeGateway, issuer: Issuer, decision: str = "approve"
 ) -> tuple[int, list[bytes], bytes]:
     """A whole login; exit status, lines of standard output, standard error."""
-    process = await headgate.start("login", gateway.url, "--json")
+    process = await headgate.start("login", gateway.url, *accepting(), "--json")
     assert process.stdout is not None
     async with asyncio.timeout(30):
         first = await process.stdout.readline()
@@ -80,7 +85,7 @@ async def test_login_keeps_a_token_for_all_audiences(
     token = msgspec.json.decode(path.read_bytes())["access_token"]
     issued = issuer.tokens.find(token)
     assert issued is not None
-    assert issued.grant.audience == AUDIENCES
+    assert issued.grant.audience == (gateway.url, "https://tokens.example.org")
     assert token in gateway.tokens
 
 
@@ -98,7 +103,7 @@ async def test_a_login_shows_page_and_code(
     headgate: CommandLine, gateway: FakeGateway, issuer: Issuer
 ):
     """A person reads a page and a code, then a welcome."""
-    process = await headgate.start("login", gateway.url)
+    process = await headgate.start("login", gateway.url, *accepting())
     assert process.stderr is not None
     async with asyncio.timeout(30):
         lines = [(await process.stderr.readline()).decode() for _ in range(3)]

@@ -15,13 +15,10 @@ from testbed.waiting import until
 from tests.service.cli.command_line import CommandLine
 from tests.service.client.fake_gateway import FakeGateway
 
-AUDIENCE = "https://gateway.example.org"
-
 
 @pytest.fixture
 def headgate(tmp_path: Path, gateway: FakeGateway, issuer: Issuer) -> CommandLine:
     """The command of somebody who never logged in; the gateway trusts the issuer."""
-    gateway.audience = AUDIENCE
     gateway.issuers = [{"issuer": issuer.url, "client_id": "headgate-cli"}]
     return CommandLine(tmp_path, {"HEADGATE_SITE": gateway.url})
 
@@ -103,7 +100,7 @@ async def test_oidc_agent_gives_a_token_for_the_site(
         assert unknown.status == 1
         assert "oidc-agent has no token for nobody" in unknown.stderr.decode()
     tokens = [issuer.tokens.find(token) for token in seen]
-    assert AUDIENCE in {a for issued in tokens if issued for a in issued.grant.audience}
+    assert gateway.url in {a for issued in tokens if issued for a in issued.grant.audience}
 
 
 async def test_an_agent_that_is_gone_is_a_sentence(headgate: CommandLine, tmp_path: Path):
@@ -136,6 +133,7 @@ async def test_the_request_is_the_agents_own(
     assert b'"request":"access_token"' in asked
     assert f'"issuer":"{issuer.url}"'.encode() in asked
     assert b'"application_hint":"headgate"' in asked
+    assert f'"audience":"{gateway.url}"'.encode() in asked
 
 
 async def test_the_last_place_of_wlcg_discovery(

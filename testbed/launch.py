@@ -86,7 +86,7 @@ async def _launch(name: str, options: Options, repo: Path, *, owned: bool) -> _L
     try:
         built, components = await _prepare(instance, options, venv, repo)
         process = await _spawn(built, instance.claims, owned=owned)
-        await _bring_up(built, components, process)
+        await _bring_up(built, components, process, repo)
     except BaseException:  # also Ctrl-C: half a site is not left behind
         await _end(instance, process)
         raise
@@ -215,7 +215,10 @@ async def _spawn(
 
 
 async def _bring_up(
-    built: Site, components: tuple[Component, ...], process: asyncio.subprocess.Process
+    built: Site,
+    components: tuple[Component, ...],
+    process: asyncio.subprocess.Process,
+    repo: Path,
 ) -> None:
     socket = built.path("control.sock")
     await until(lambda: socket.exists() or process.returncode is not None, seconds=_UP_SECONDS)
@@ -225,6 +228,9 @@ async def _bring_up(
     await built.add(*components)
     if "tokens" in await built.status():
         await _trust(built)
+        program = repo / "token_translator" / "krl_fetch.py"
+        url = built.addresses.token_translator
+        await built.add(login.krl_timer(built.folder, program=program, tokens=url))
     built.publish()
 
 

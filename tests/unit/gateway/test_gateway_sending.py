@@ -210,7 +210,9 @@ async def test_a_locked_database_is_no_bug(tmp_path: Path, monkeypatch: pytest.M
     assert await store.update(job, job.changed(job.created_at, {"status_message": "x"}))
     await store.close()
     await engine.dispose()
+    (tmp_path / "none").mkdir()
     nowhere = Store(f"sqlite+aiosqlite:///{tmp_path}/none/g.db")
+    (tmp_path / "none").rmdir()
     assert "database" in await nowhere.ready()
     await nowhere.close()
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import structlog
 
 from gateway.jobs import Job, JobFiles
-from gateway.sessions.pool import SessionPool, User
+from gateway.sessions.pool import SessionPool
 from gateway.sessions.session import SessionLost, SessionRefused, SessionUnavailable
+from gateway.sessions.user import User
 from gateway.translator import Translator
 
 log = structlog.get_logger(__name__)

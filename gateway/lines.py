@@ -3,7 +3,7 @@
 import asyncio
 from collections import Counter, deque
 
-from gateway.sessions.pool import User
+from gateway.sessions.user import User
 from headgate.clock import Clock
 
 

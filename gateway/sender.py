@@ -9,13 +9,14 @@ from gateway.clusters import Cluster
 from gateway.jobs import Failure, FailureKind, Job, JobFiles, State
 from gateway.lines import Lines
 from gateway.observation import claimant, unheard
-from gateway.sessions.pool import SessionPool, User
+from gateway.sessions.pool import SessionPool
 from gateway.sessions.session import (
     NotCertified,
     SessionLost,
     SessionRefused,
     SessionUnavailable,
 )
+from gateway.sessions.user import User
 from gateway.store import Store
 from gateway.translator import Translator
 from headgate.clock import Clock

@@ -12,7 +12,7 @@ from gateway.jobs import Job, JobSpec, State, check_spec
 from gateway.registry import Registry
 from gateway.runner.script import seal
 from gateway.sessions.credentials import Certify
-from gateway.sessions.pool import SessionPool, User
+from gateway.sessions.pool import SessionPool
 from gateway.sessions.session import (
     PART,
     SessionDenied,
@@ -20,6 +20,7 @@ from gateway.sessions.session import (
     SessionRefused,
     SessionUnavailable,
 )
+from gateway.sessions.user import User
 from gateway.store import Request, Store
 from gateway.translator import Translator
 from headgate.clock import Clock

@@ -32,6 +32,20 @@ class Credentials:
             return ()
         return tuple(shlex.split(parsed.critical_options.get(b"force-command", b"").decode()))
 
+    def answer(self) -> str:
+        """What the translator said, without what differs each time: equal answers are equal.
+
+        An sshd that refuses one certificate refuses another with the same principals,
+        extensions and authority.
+        """
+        parsed = serialization.load_ssh_public_identity(self.certificate.encode())
+        if not isinstance(parsed, serialization.SSHCertificate):
+            return ""
+        authority = parsed.signature_key().public_bytes(
+            serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+        )
+        return repr((parsed.valid_principals, sorted(parsed.extensions), authority))
+
 
 Certify = Callable[[str], Awaitable[IssuedCertificate]]
 """Gets a certificate for an OpenSSH public key line."""

@@ -6,6 +6,7 @@ import secrets
 
 from gateway.sessions.credentials import Credentials
 from gateway.sessions.session import Conversation, SessionUnavailable
+from headgate.clock import Clock
 from headgate.settings import Section, command_environment
 
 _LINGER_SECONDS = 3.0
@@ -21,8 +22,15 @@ class LocalSettings(Section, frozen=True):
 class LocalConnector:
     """Starts what the certificate would have forced, as whom we are ourselves."""
 
-    def __init__(self, settings: LocalSettings) -> None:
+    def __init__(self, settings: LocalSettings, clock: Clock) -> None:
         self._settings = settings
+        self._clock = clock
+
+    def require(self) -> None:
+        """The machine that we run on is never away."""
+
+    async def close(self) -> None:
+        """Nothing is kept."""
 
     async def connect(self, _: str, credentials: Credentials) -> Conversation:
         """A session; the account is our own, whatever it is called.
@@ -59,6 +67,7 @@ class LocalConnector:
             nonce=nonce,
             hang_up=process.stdin.close,
             gone=lambda: _gone(process),
+            in_force=lambda: self._clock.now() < credentials.valid_before,
         )
         await conversation.start()
         return conversation

@@ -10,7 +10,15 @@ from typing import Protocol
 import structlog
 
 from gateway.sessions.credentials import Certify, Credentials, fresh
-from gateway.sessions.session import SessionDenied, SessionUnavailable, UserSession
+from gateway.sessions.session import (
+    LoginStuck,
+    NotAdmitted,
+    SessionDenied,
+    SessionUnavailable,
+    UserSession,
+)
+from gateway.sessions.shut import ShutOut
+from gateway.sessions.user import User
 from headgate.changes import Callback, Change, Stale
 from headgate.clock import Clock
 from headgate.identity import Identity
@@ -21,7 +29,8 @@ MAX_AGE = timedelta(minutes=10)
 """A second line behind the change feed: after that long the translator, and through it the
 registry, is asked again."""
 IN_FLIGHT = 16
-HANDSHAKES = 8
+LOGINS = 2
+"""Logins of one user at a time: one whose home directory hangs must not fill the node's places."""
 RETIRE_SECONDS = 60.0
 
 
@@ -30,6 +39,12 @@ class Connector(Protocol):
 
     async def connect(self, account: str, credentials: Credentials) -> UserSession:
         """A session of that account; raises SessionUnavailable."""
+
+    def require(self) -> None:
+        """Raise `NodeAway` where no login node can be reached, as far as is known."""
+
+    async def close(self) -> None:
+        """Let go of what is kept besides sessions."""
 
 
 class Denials(Protocol):
@@ -45,15 +60,6 @@ class Denials(Protocol):
         """Be told of each denial, and when nothing is known any more; how to end that."""
 
 
-@dataclass(frozen=True, slots=True)
-class User:
-    """For whom a session acts: an identity, the account it maps to, and the cluster."""
-
-    identity: Identity
-    cluster: str
-    account: str
-
-
 @dataclass(slots=True)
 class _Kept:
     """The place of one user's session; `opening` is the task that opens it, while it does.
@@ -63,6 +69,8 @@ class _Kept:
 
     users: int = 0
     room: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(IN_FLIGHT))
+    logins: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LOGINS))
+    failure: SessionUnavailable | None = None
     opening: asyncio.Task[None] | None = None
     session: UserSession | None = None
     ends_at: datetime | None = None
@@ -91,7 +99,7 @@ class SessionPool:
         self._kept: dict[User, _Kept] = {}
         self._open_sessions: dict[int, tuple[User, UserSession]] = {}
         self._retiring: set[asyncio.Task[None]] = set()
-        self._handshakes = {name: asyncio.Semaphore(HANDSHAKES) for name in connectors}
+        self._shut = ShutOut(clock)
 
     def offer(self, user: User, certify: Certify) -> None:
         """Begin to open the user's session while their token is at hand, unless one is kept."""
@@ -117,7 +125,8 @@ class SessionPool:
                     session = await self._session(kept)
             if session is None:
                 self._require_allowed(user)
-                raise SessionUnavailable(f"no session for {user.account} on {user.cluster}")
+                words = f"no session for {user.account} on {user.cluster}"
+                raise kept.failure or SessionUnavailable(words)
             yield session
 
     @contextlib.asynccontextmanager
@@ -133,7 +142,7 @@ class SessionPool:
             if session is not None:
                 yield session
                 return
-            session = await self._connect(user, await self._certified(user, delegated))
+            session, _ = await self._login(user, delegated, kept)
             try:
                 yield session
             finally:
@@ -161,6 +170,8 @@ class SessionPool:
         for task in self._retiring:
             task.cancel()
         await asyncio.gather(*self._retiring, return_exceptions=True)
+        for connector in self._connectors.values():
+            await connector.close()
 
     @contextlib.asynccontextmanager
     async def _place(self, user: User) -> AsyncIterator[_Kept]:
@@ -187,29 +198,39 @@ class SessionPool:
 
     async def _open(self, user: User, certify: Certify, kept: _Kept) -> None:
         try:
-            credentials = await self._certified(user, certify)
-            kept.session = await self._connect(user, credentials)
+            kept.failure = None
+            kept.session, credentials = await self._login(user, certify, kept)
             kept.ends_at = min(credentials.valid_before, self._clock.now() + MAX_AGE)
         except SessionUnavailable as error:
             # Who needs it now tries again; who does not will never miss it.
+            kept.failure = error
             log.warning("session_not_opened", account=user.account, error=str(error))
         except Exception:
             log.exception("session_not_opened", account=user.account)
         finally:
             kept.opening = None
 
-    async def _certified(self, user: User, certify: Certify) -> Credentials:
-        """A fresh certified key of somebody who may act."""
-        self._require_allowed(user)
-        return await fresh(certify)
-
-    async def _connect(self, user: User, credentials: Credentials) -> UserSession:
+    async def _login(
+        self, user: User, certify: Certify, kept: _Kept
+    ) -> tuple[UserSession, Credentials]:
+        """A session under a fresh certified key of somebody who may act."""
         connector = self._connectors.get(user.cluster)
         if connector is None:
             raise SessionUnavailable(f"cluster {user.cluster} is not configured")
-        async with self._handshakes[user.cluster]:
+        async with kept.logins:
             self._require_allowed(user)
-            session = await connector.connect(user.account, credentials)
+            # Neither a certificate nor a login for what is known to come to nothing.
+            connector.require()
+            self._shut.require(user)
+            credentials = await fresh(certify)
+            self._require_allowed(user)
+            self._shut.require_other(user, credentials)
+            try:
+                session = await connector.connect(user.account, credentials)
+            except (NotAdmitted, LoginStuck) as error:
+                self._shut.note(user, credentials, error)
+                raise
+        self._shut.forget(user)
         # From here on a denial finds it; one that came meanwhile did not.
         self._open_sessions[id(session)] = (user, session)
         try:
@@ -217,7 +238,7 @@ class SessionPool:
         except SessionUnavailable:
             await self._hang_up(session)
             raise
-        return session
+        return session, credentials
 
     async def _hang_up(self, session: UserSession) -> None:
         """Close a session, unless somebody does already."""
@@ -238,6 +259,7 @@ class SessionPool:
 
     def _hear(self, heard: Change | Stale) -> None:
         """A denial: its connections are closed at once, what is being opened is given up."""
+        self._shut.hear(heard)
         users = {*self._kept, *(user for user, _ in self._open_sessions.values())}
         self._cut(user for user in users if isinstance(heard, Stale) or self._refusal(user))
 

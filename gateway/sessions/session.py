@@ -35,6 +35,18 @@ class SessionUnavailable(Exception):  # noqa: N818 - a condition
     """No session can be had now: nothing was asked."""
 
 
+class NodeAway(SessionUnavailable):
+    """The login node cannot be reached, or is not the one we know: whoever asks."""
+
+
+class LoginStuck(SessionUnavailable):
+    """The login node answers, but this user's login does not come to an end."""
+
+
+class NotAdmitted(SessionUnavailable):
+    """The login node's sshd refuses this user's certificate."""
+
+
 class NotCertified(SessionUnavailable):
     """The translator gives no certificate for this, whatever becomes of others.
 
@@ -121,7 +133,8 @@ class _Exchange:
 class Conversation:
     """A `UserSession` over any pair of byte streams; requests run side by side.
 
-    `hang_up` ends the connection at once, `gone` returns when nothing of it is left. The other
+    `hang_up` ends the connection at once, `gone` returns when nothing of it is left. `in_force`
+    says whether the right it was opened with still is: after its end nothing is asked. The other
     side runs as the user, who may have got hold of it: nothing it says is believed unchecked.
     """
 
@@ -133,11 +146,13 @@ class Conversation:
         nonce: str,
         hang_up: Callable[[], None],
         gone: Callable[[], Awaitable[object]],
+        in_force: Callable[[], bool] = lambda: True,
     ) -> None:
         self._reader = reader
         self._writer = writer
         self._hang_up = hang_up
         self._gone = gone
+        self._in_force = in_force
         self._decoder = Decoder(nonce)
         self._ids = itertools.count(1)
         self._waiting: dict[int, _Exchange] = {}
@@ -163,7 +178,7 @@ class Conversation:
                 await self._announced.wait()
         except TimeoutError as error:
             await self.close()
-            raise SessionUnavailable("the session program does not announce itself") from error
+            raise LoginStuck("the session program does not announce itself") from error
         except asyncio.CancelledError:
             await self.close()
             raise
@@ -252,6 +267,8 @@ class Conversation:
     ) -> AsyncGenerator[tuple[dict[str, Any], bytes]]:
         if self._ended:
             raise SessionLost("the session has ended")
+        if not self._in_force():
+            raise SessionUnavailable("the session's certificate has ended")
         key = next(self._ids)
         exchange = self._waiting[key] = _Exchange(room=expected + MAX_HEADER)
         try:

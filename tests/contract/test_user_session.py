@@ -100,6 +100,12 @@ class LocalAsTheSite:
         fields = (credentials.private_key, credentials.certificate, credentials.valid_before)
         return await self.connector.connect(account, AsTheSite(*fields, self.prefix))
 
+    def require(self) -> None:
+        """It is always there."""
+
+    async def close(self) -> None:
+        """Nothing is kept."""
+
 
 @pytest.fixture(scope="module")
 async def http() -> AsyncIterator[aiohttp.ClientSession]:
@@ -124,7 +130,9 @@ async def local(http: aiohttp.ClientSession) -> AsyncIterator[Subject]:
         )
         key = site.path("conf", f"{suite.GATEWAY}.key")
         yield Subject(
-            connector=LocalAsTheSite(LocalConnector(settings), site.command("sbatch")[:-1]),
+            connector=LocalAsTheSite(
+                LocalConnector(settings, SystemClock()), site.command("sbatch")[:-1]
+            ),
             translator=_translator(site.addresses.token_translator, key, http),
             account=site.user,
             uid=pwd.getpwnam(site.user).pw_uid,
@@ -142,7 +150,7 @@ async def over_ssh(site: Site, http: aiohttp.ClientSession) -> Subject:
     key = site.path("conf", f"{suite.GATEWAY}.key")
     settings = msgspec.convert(at.ssh, SshSettings)
     return Subject(
-        connector=SshConnector(settings),
+        connector=SshConnector(settings, SystemClock()),
         translator=_translator(str(at.token_translator), key, http),
         account="alice",
         uid=account.uid,

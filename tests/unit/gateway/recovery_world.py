@@ -15,8 +15,8 @@ from gateway.jobs import FailureKind, Job, JobFiles, JobSpec, Sealed, State, Sub
 from gateway.runner.plain import PlainRuntime
 from gateway.sender import Sender
 from gateway.sessions.local import LocalSettings
-from gateway.sessions.pool import User
 from gateway.sessions.session import SessionUnavailable
+from gateway.sessions.user import User
 from gateway.settings import ClusterSettings
 from gateway.store import Store
 from gateway.tracker import Tracker

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from gateway.lines import Lines
-from gateway.sessions.pool import User
+from gateway.sessions.user import User
 from headgate.clock import HeldClock
 from headgate.identity import Identity
 

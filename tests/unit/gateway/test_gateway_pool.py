@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from gateway.sessions.credentials import Credentials, IssuedCertificate
-from gateway.sessions.pool import IN_FLIGHT, MAX_AGE, SessionPool, User
-from gateway.sessions.session import SessionDenied, SessionUnavailable
+from gateway.sessions.pool import IN_FLIGHT, MAX_AGE, SessionPool
+from gateway.sessions.session import NodeAway, SessionDenied, SessionUnavailable
+from gateway.sessions.user import User
 from headgate.changes import Callback, Change, Stale
 from headgate.clock import HeldClock
 from headgate.identity import Identity
@@ -41,6 +42,8 @@ class FakeConnector:
 
     opened: list[FakeSession] = field(default_factory=list)
     failure: Exception | None = None
+    away: NodeAway | None = None
+    tried: int = 0
     reached: asyncio.Event = field(default_factory=asyncio.Event)
     go_on: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -51,6 +54,7 @@ class FakeConnector:
     async def connect(self, account: str, credentials: Credentials) -> Any:
         """A session."""
         del account, credentials
+        self.tried += 1
         self.reached.set()
         await asyncio.sleep(0)
         await self.go_on.wait()
@@ -58,6 +62,14 @@ class FakeConnector:
             raise self.failure
         self.opened.append(FakeSession())
         return self.opened[-1]
+
+    def require(self) -> None:
+        """The node is there, unless the test says otherwise."""
+        if self.away is not None:
+            raise self.away
+
+    async def close(self) -> None:
+        """Nothing is kept."""
 
 
 class FakeDenials:

@@ -63,10 +63,15 @@ class Peer:
     async def gone(self) -> None:
         """Nothing is left of it."""
 
-    def conversation(self) -> Conversation:
+    def conversation(self, in_force: Callable[[], bool] = lambda: True) -> Conversation:
         """Talk to it."""
         return Conversation(
-            reader=self.stream, writer=self, nonce=NONCE, hang_up=self.hang_up, gone=self.gone
+            reader=self.stream,
+            writer=self,
+            nonce=NONCE,
+            hang_up=self.hang_up,
+            gone=self.gone,
+            in_force=in_force,
         )
 
 
@@ -224,3 +229,17 @@ async def test_a_reply_that_does_not_come_ends_the_session(
         await conversation.cancel(ROW, 1)
     assert peer.hung_up
     assert not conversation.alive
+
+
+async def test_nothing_is_asked_after_the_certificates_end():
+    """Whoever still holds the session then hears that nothing was asked; what was, is answered."""
+    peer = Peer(lambda peer, header: peer.say({"id": header["id"], "ok": True, "state": None}))
+    good = True
+    conversation = peer.conversation(lambda: good)
+    await conversation.start()
+    assert await conversation.files(ROW, "/d") is None
+    good = False
+    with pytest.raises(SessionUnavailable, match="certificate has ended"):
+        await conversation.cancel(ROW, 1)
+    assert len(peer.heard) == 1
+    await conversation.close()

@@ -101,6 +101,10 @@ class SessionPool:
         self._retiring: set[asyncio.Task[None]] = set()
         self._shut = ShutOut(clock)
 
+    def opened(self) -> int:
+        """How many sessions are open."""
+        return len(self._open_sessions)
+
     def offer(self, user: User, certify: Certify) -> None:
         """Begin to open the user's session while their token is at hand, unless one is kept."""
         kept = self._kept.setdefault(user, _Kept())

@@ -12,6 +12,7 @@ from aiohttp import web
 from gateway.clusters import Cluster, Clusters
 from gateway.inquiries import Inquiries
 from gateway.jobs import Job
+from gateway.metrics import Metrics
 from gateway.registry import Registry
 from gateway.runner.plain import PlainRuntime
 from gateway.runner.udocker import UdockerRuntime
@@ -53,7 +54,7 @@ class Gateway:
     store: Store
     application: web.Application
     operations: web.Application
-    """Health in detail, for a listener of the operators' own."""
+    """Metrics, and health in detail, for a listener of the operators' own."""
     works: Sequence[Work]
 
     @contextlib.asynccontextmanager
@@ -152,10 +153,18 @@ async def assembled(settings: Settings) -> AsyncIterator[Gateway]:
             token_translator=settings.published_token_translator(),
             login_nodes=settings.published_login_nodes(),
         )
+        metrics = Metrics(
+            store=store,
+            sessions=pool.opened,
+            ages={name: tracker.age for name, tracker in trackers.items()},
+            current=changes.current,
+        )
+        application = api.application(checks)
+        application.middlewares.insert(0, metrics.middleware)
         yield Gateway(
             store=store,
-            application=api.application(checks),
-            operations=operations(checks),
+            application=application,
+            operations=operations(checks, metrics.show),
             works=[
                 changes.follow,
                 lambda: every(SWEEP_SECONDS, pool.sweep, clock=clock, name="sessions"),

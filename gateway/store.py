@@ -22,6 +22,7 @@ from headgate.settings import SettingsError
 
 BUSY_SECONDS = 10
 """How long SQLite waits for somebody else's lock."""
+_FINAL = [state.value for state in State if state.final]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,16 @@ class Due:
     id: str
     owner: Identity
     account: str
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """How many jobs of a cluster are in a state, and how many of them Slurm has not got yet."""
+
+    cluster: str
+    state: State
+    jobs: int
+    to_send: int
 
 
 class Store:
@@ -147,6 +158,21 @@ class Store:
             found = (await connection.execute(query)).all()
         return [Due(row, Identity(iss, sub), account) for row, iss, sub, account in found]
 
+    async def counts(self) -> list[Count]:
+        """How many jobs there are, by cluster and state; a state without any is there, too."""
+        unsent = sa.and_(jobs.c.state.not_in(_FINAL), jobs.c.native_id.is_(None))
+        query = sa.select(
+            jobs.c.cluster, jobs.c.state, sa.func.count(), sa.func.count(sa.case((unsent, 1)))
+        ).group_by(jobs.c.cluster, jobs.c.state)
+        async with self._reading() as connection:
+            found = (await connection.execute(query)).all()
+        by_state = {(cluster, State(state)): (n, left) for cluster, state, n, left in found}
+        return [
+            Count(cluster, state, *by_state.get((cluster, state), (0, 0)))
+            for cluster in dict.fromkeys(cluster for cluster, *_ in found)
+            for state in State
+        ]
+
     async def in_slurm(self, cluster: str) -> list[Job]:
         """Jobs that Slurm has taken and that have not ended, oldest first."""
         query = _open(sa.select(jobs), cluster).where(jobs.c.native_id.is_not(None))
@@ -253,8 +279,7 @@ def _check_folder(folder: Path) -> None:
 
 
 def _open(query: sa.Select[Any], cluster: str) -> sa.Select[Any]:
-    final = [state for state in State if state.final]
-    return query.where(jobs.c.cluster == cluster, jobs.c.state.not_in(final)).order_by(
+    return query.where(jobs.c.cluster == cluster, jobs.c.state.not_in(_FINAL)).order_by(
         jobs.c.created_at
     )
 

@@ -54,6 +54,7 @@ class Tracker:
         self._verified: dict[str, tuple[int, datetime | None]] = {}
         self._owed: dict[str, float] = {}
         self._steady_since: datetime | None = None
+        self._looked_at: float | None = None
         self.fault = ""
         """Why the cluster could not be read at the last turn; empty: it could."""
 
@@ -70,7 +71,12 @@ class Tracker:
             log.warning("watch_later", why=f"{problem}: {problem.__cause__}")
         else:
             self.fault = ""
+            self._looked_at = self._clock.monotonic()
             self._steady_since = self._steady_since or self._clock.now()
+
+    def age(self) -> float | None:
+        """Seconds since what is known of the cluster was learnt; None: nothing is known yet."""
+        return None if self._looked_at is None else self._clock.monotonic() - self._looked_at
 
     async def close(self) -> None:
         """Ask nobody any more."""

@@ -207,10 +207,23 @@ else
     printf '{{"public_key": "%s", "at": %s, "signature": "%s"}}' "$public" "$at" "$signature" \\
         > "$work/body"
 fi
-curl --silent --show-error --fail --max-time 30 --header @"$work/header" \\
+fail() {{ printf 'headgate-host-certificate: %s\\n' "$1" >&2; exit 1; }}
+status=$(curl --silent --show-error --max-time 30 --max-filesize 65536 --header @"$work/header" \\
     --header 'Content-Type: application/json' --header 'Accept: text/plain' \\
-    --data @"$work/body" "$url" > "$work/certificate"
-ssh-keygen -L -f "$work/certificate" > /dev/null
+    --output "$work/certificate" --write-out '%{{http_code}}' \\
+    --data @"$work/body" "$url" 2> "$work/error") ||
+    [ "${{status:-0}}" -ge 400 ] || fail "$(cat "$work/error")"
+if [ "$status" != 201 ]; then
+    # The translator's own words (RFC 9457), if it was the translator who refused.
+    said() {{
+        LC_ALL=C sed -n 's/.*"'"$1"'": *"\\(\\([^"\\\\]\\|\\\\.\\)*\\)".*/\\1/p' \\
+            "$work/certificate" | head -n 1 | cut -c 1-300 |
+            sed 's/\\\\\\(["\\\\]\\)/\\1/g' | tr -cd ' -~'
+    }}
+    detail=$(said detail) code=$(said code)
+    fail "refused with status $status${{detail:+: $detail}}${{code:+ ($code)}}"
+fi
+ssh-keygen -L -f "$work/certificate" > /dev/null 2>&1 || fail "the answer is not a certificate"
 install -o root -g root -m 0644 "$work/certificate" "$key-cert.pub.new"
 mv -f "$key-cert.pub.new" "$key-cert.pub"
 echo "now reload sshd: it reads its certificate when it starts"

@@ -19,6 +19,7 @@ from token_translator import (
     explain,
     holds_command,
     hosts_command,
+    reconcile_command,
     retention_command,
     services_command,
 )
@@ -36,11 +37,13 @@ from token_translator.enrolments import Enrolments
 from token_translator.grants import Profile
 from token_translator.hold_store import DatabaseHolds
 from token_translator.nodes import command as node_setup
+from token_translator.note_store import DatabaseNotes
 from token_translator.revocations import RevocationLists
 from token_translator.settings import Settings
 from token_translator.signer_client import SignerClient
 from token_translator.standing import Standing
 from token_translator.stops import Stops
+from token_translator.store import DatabaseSeals
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -152,6 +155,19 @@ async def _forget(settings: Settings, options: argparse.Namespace) -> int:
         )
 
 
+async def _reconcile(settings: Settings, options: argparse.Namespace) -> int:
+    by = _become_owner(settings)
+    signer = SignerClient(path=settings.signer.socket, timeout=settings.signer.timeout)
+    try:
+        async with database(settings) as engine:
+            stores = reconcile_command.Stores(
+                DatabaseNotes(engine), DatabaseHolds(engine), DatabaseSeals(engine), Stops(engine)
+            )
+            return await reconcile_command.run(options, stores, signer, by=by, clock=SystemClock())
+    finally:
+        await signer.close()
+
+
 def _read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="ascii").strip()
@@ -169,6 +185,7 @@ _VERBS: Mapping[
     **dict.fromkeys(hosts_command.VERBS, _host),
     **dict.fromkeys(services_command.VERBS, _service),
     **dict.fromkeys(retention_command.VERBS, _forget),
+    **dict.fromkeys(reconcile_command.VERBS, _reconcile),
 }
 
 

@@ -27,11 +27,13 @@ from token_translator.account_requests import AccountRequests
 from token_translator.administrators import Administrators
 from token_translator.callers import Callers, Services
 from token_translator.changes import Feed
+from token_translator.continuity import LOOK_SECONDS, Continuity
 from token_translator.database import open_async_database, require_current
 from token_translator.delegations import Delegations
 from token_translator.enrolments import Enrolments
 from token_translator.hold_store import DatabaseHolds
 from token_translator.issuing import Issuing, Policy
+from token_translator.note_store import DatabaseNotes
 from token_translator.one_time_passwords import OneTimePasswords
 from token_translator.pam import PamLogins
 from token_translator.pam_settings import REQUESTS_KEPT
@@ -96,8 +98,9 @@ async def assembled(settings: Settings, clock: Clock) -> AsyncIterator[web.Appli
     """
     engine = await open_database(settings)
     seals = DatabaseSeals(engine)
-    feed = Feed(source=DatabaseHolds(engine), clock=clock)
     signer = SignerClient(path=settings.signer.socket, timeout=settings.signer.timeout)
+    continuity = continuity_of(settings, engine, signer, clock)
+    feed = Feed(source=DatabaseHolds(engine), clock=clock, whole=continuity)
     try:
         async with outside_world(settings, clock, Stops(engine)) as outside:
             app = api.create(
@@ -121,13 +124,24 @@ async def assembled(settings: Settings, clock: Clock) -> AsyncIterator[web.Appli
                     "signer": signer.ready,
                     "registry": outside.registry.ready,
                     "database": seals.ready,
+                    "continuity": continuity.ready,
                 },
             )
-            _serve_nodes(app, settings, engine=engine, signer=signer, outside=outside, clock=clock)
+            _serve_nodes(
+                app,
+                settings,
+                feed,
+                continuity,
+                engine=engine,
+                signer=signer,
+                outside=outside,
+                clock=clock,
+            )
             async with _denying(
                 app,
                 settings,
                 feed,
+                continuity,
                 engine=engine,
                 signer=signer,
                 callers=outside.callers,
@@ -144,6 +158,7 @@ async def _denying(
     app: web.Application,
     settings: Settings,
     feed: Feed,
+    continuity: Continuity,
     *,
     engine: AsyncEngine,
     signer: SignerClient,
@@ -160,6 +175,7 @@ async def _denying(
     works = (
         feed.run(),
         service.every(RETRY_SECONDS, revocations.catch_up, clock=clock, name="revocations"),
+        service.every(LOOK_SECONDS, continuity.turn, clock=clock, name="continuity"),
     )
     tasks = [asyncio.create_task(work) for work in works]
     try:
@@ -174,6 +190,8 @@ async def _denying(
 def _serve_nodes(
     app: web.Application,
     settings: Settings,
+    feed: Feed,
+    continuity: Continuity,
     *,
     engine: AsyncEngine,
     signer: SignerClient,
@@ -185,11 +203,12 @@ def _serve_nodes(
         key_types=settings.key_types,
         enrolments=Enrolments(engine),
         signer=signer,
+        whole=continuity,
         clock=clock,
     )
     routes_hosts.add(app, hosts)
     if settings.pam is not None:
-        standing = Standing(registry=outside.registry, holds=DatabaseHolds(engine))
+        standing = Standing(registry=outside.registry, holds=feed)
         logins = PamLogins(
             settings=settings.pam,
             rules=settings.rule_book,
@@ -201,6 +220,18 @@ def _serve_nodes(
         )
         told = routes_pam.Info([issuer.url for issuer in settings.issuers], settings.audience)
         routes_pam.add(app, outside.callers, logins, told)
+
+
+def continuity_of(
+    settings: Settings, engine: AsyncEngine, signer: SignerClient, clock: Clock
+) -> Continuity:
+    """What notices that the database went back."""
+    return Continuity(
+        notes=DatabaseNotes(engine),
+        ledger=signer,
+        clock=clock,
+        instance=settings.identity.instance,
+    )
 
 
 def account_requests_of(settings: Settings, engine: AsyncEngine) -> AccountRequests:

@@ -43,6 +43,16 @@ class Source(Protocol):
         """A version and all holds in force then, of one identity and realm the oldest last."""
 
 
+class Whole(Protocol):
+    """Whether the database is the one that was written last."""
+
+    async def require(self) -> None:
+        """Return if it is; raises `Unavailable`."""
+
+    def suspect(self) -> None:
+        """It is not: its changes are fewer than they were."""
+
+
 class _Held(msgspec.Struct, frozen=True):
     iss: str
     sub: str
@@ -88,11 +98,13 @@ class Feed:
     a few small questions a second to the database.
 
     Heartbeats are sent only after a look at the database that worked: a listener must not believe
-    that it hears everything while we do not.
+    that it hears everything while we do not. An older database put back under us (`whole`) is as
+    good as none: nobody is said to be free because it does not know of a hold.
     """
 
-    def __init__(self, *, source: Source, clock: Clock) -> None:
+    def __init__(self, *, source: Source, clock: Clock, whole: Whole) -> None:
         self._source = source
+        self._whole = whole
         self._clock = clock
         self._held: dict[tuple[str, str, str], str] = {}
         self._version = -1
@@ -124,8 +136,9 @@ class Feed:
         """Why an identity may not act in a realm, as of `KNOWN_SECONDS` ago at most; None: it may.
 
         Raises:
-            Unavailable: the database is away, so that nobody knows.
+            Unavailable: the database is away, or an older one, so that nobody knows.
         """
+        await self._whole.require()
         if self._clock.monotonic() - self._seen_at > KNOWN_SECONDS:
             await self.look()
         everywhere = self._held.get((identity.iss, identity.sub, EVERYWHERE))
@@ -145,9 +158,13 @@ class Feed:
             self._last_look, self._seen_at = self._looks_begun, begun_at
 
     async def _catch_up(self) -> None:
+        await self._whole.require()
         while (head := await self._source.head()) != self._version:
+            if head < self._version:
+                self._whole.suspect()
+                await self._whole.require()
             changes = await self._source.changes(after=self._version, limit=CHANGES_AT_ONCE)
-            if self._version < 0 or head < self._version or not self._follow(changes):
+            if self._version < 0 or not self._follow(changes):
                 await self._begin()
                 return
             for change in changes:

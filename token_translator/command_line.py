@@ -3,7 +3,13 @@
 import argparse
 from pathlib import Path
 
-from token_translator import holds_command, hosts_command, retention_command, services_command
+from token_translator import (
+    holds_command,
+    hosts_command,
+    reconcile_command,
+    retention_command,
+    services_command,
+)
 from token_translator.grants import Profile
 from token_translator.nodes import command as node_setup
 
@@ -30,6 +36,7 @@ def parser(description: str) -> argparse.ArgumentParser:
     hosts_command.add_verbs(verbs)
     services_command.add_verbs(verbs)
     retention_command.add_verbs(verbs)
+    reconcile_command.add_verbs(verbs)
     sentence = "print what a login node is given, or prove on one that it is so"
     node_setup.add_arguments(verbs.add_parser("node-setup", help=sentence, description=sentence))
     return command

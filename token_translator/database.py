@@ -1,5 +1,7 @@
 """Opening this package's databases, and bringing their tables to the current version by hand."""
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 
 from alembic import command
@@ -8,11 +10,15 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import ConnectionPoolEntry
 
+from headgate.problems import Unavailable
 from headgate.settings import SettingsError
 
+AWAY = (OperationalError, InterfaceError)
+"""How drivers say that their database is away."""
 BUSY_MILLISECONDS = 5000
 READ_ONLY = {"headgate_read_only": True}
 """Execution options of connections that only look: on SQLite they take no write lock."""
@@ -32,6 +38,17 @@ def open_async_database(url: str) -> AsyncEngine:
     engine = create_async_engine(url)
     _prepare(engine.sync_engine)
     return engine
+
+
+@contextlib.contextmanager
+def answering() -> Iterator[None]:
+    """Whatever the driver says when its database is away, as `Unavailable`."""
+    try:
+        yield
+    except AWAY as error:
+        raise Unavailable(
+            "The database does not answer.", code="database_away", retry_after=1
+        ) from error
 
 
 def _prepare(engine: Engine) -> None:

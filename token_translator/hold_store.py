@@ -12,9 +12,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from headgate.changes import Change
 from headgate.identity import Identity
 from headgate.problems import NotFound, Unavailable
-from token_translator import revocation_store
+from token_translator import note_store, notes, revocation_store
 from token_translator.database import READ_ONLY
 from token_translator.holds import EVERYWHERE, Hold
+from token_translator.notes import Note
 from token_translator.revocations import Order, Revocation
 from token_translator.tables import CHANGE_HEAD, CHANGES, HOLDS
 
@@ -53,6 +54,8 @@ class DatabaseHolds:
                     return _hold(known), None
                 await connection.execute(insert(HOLDS).values(_row(hold)))
                 await _tell(connection, version, hold, at=hold.created_at)
+                noted = _noted(hold, version, hold.created_at, by=hold.owner)
+                await note_store.write(connection, noted)
                 await revocation_store.write(connection, order)
         except AWAY as error:
             raise _away() from error
@@ -79,6 +82,8 @@ class DatabaseHolds:
                 values = {"lifted_at": int(at.timestamp()), "lifted_by": by}
                 await connection.execute(update(HOLDS).where(HOLDS.c.id == hold).values(values))
                 await _tell(connection, version, found, at=at)
+                noted = _noted(found, version, at, by=by, event="hold_lifted")
+                await note_store.write(connection, noted)
         except AWAY as error:
             raise _away() from error
         return found
@@ -143,6 +148,20 @@ async def _tell(connection: AsyncConnection, version: int, hold: Hold, *, at: da
             reason="" if oldest is None else oldest.reason,
             at=int(at.timestamp()),
         )
+    )
+
+
+def _noted(hold: Hold, version: int, at: datetime, *, by: str, event: str = "hold_placed") -> Note:
+    return Note(
+        id=uuid4(),
+        at=at,
+        event=event,
+        mark="changes",
+        number=version,
+        iss=hold.identity.iss,
+        sub=hold.identity.sub,
+        realm=hold.realm,
+        detail=notes.detail(by, hold.reason),
     )
 
 

@@ -57,6 +57,13 @@ class Authorities(Protocol):
         """The current ones; raises `Unavailable` if they cannot be had."""
 
 
+class Whole(Protocol):
+    """Whether the database is the one that was written last."""
+
+    async def require(self) -> None:
+        """Return if it is; raises `Unavailable`."""
+
+
 class Hosts:
     """What is said to people about hosts, and to hosts about themselves."""
 
@@ -67,12 +74,14 @@ class Hosts:
         key_types: frozenset[str],
         enrolments: Enrolments,
         signer: SignerClient,
+        whole: Whole,
         clock: Clock,
     ) -> None:
         self._settings = settings
         self._key_types = key_types
         self._enrolments = enrolments
         self._signer = signer
+        self._whole = whole
         self._clock = clock
         self._renewals = Throttle(RENEWALS_PER_MINUTE)
         self._checks = asyncio.Semaphore(CHECKS_AT_ONCE)
@@ -98,8 +107,9 @@ class Hosts:
         """A host's first certificate, for the token an administrator made.
 
         Raises:
-            Unauthenticated: `enrolment_unknown`. Invalid: the key is refused.
+            Unauthenticated: `enrolment_unknown`. Invalid: the key is refused. Unavailable.
         """
+        await self._whole.require()  # an older database knows tokens that were used since
         public = self._accepted(line)
         host = await self._enrolments.redeem(token, _fingerprint(public), self._clock.now())
         log.info("host_enrolled", names=host.names, key=host.fingerprint, by=host.enrolled_by)
@@ -116,6 +126,7 @@ class Hosts:
             Forbidden: `host_unknown`: not enrolled. Unauthenticated: another key's, or too old.
             TooMany: the host asks too often.
         """
+        await self._whole.require()
         public = self._accepted(line)
         fingerprint, now = _fingerprint(public), self._clock.now()
         host = await self._enrolments.find(fingerprint)

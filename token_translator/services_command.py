@@ -45,7 +45,7 @@ async def run(
         done = "is" if new else "was already"
         _say(f"{options.instance} {done} stopped: nothing is sealed or signed for it")
     else:
-        stopped = await stops.start(options.instance)
+        stopped = await stops.start(options.instance, by=by, now=clock.now())
         _say(f"{options.instance} {'goes on' if stopped else 'was not stopped'}")
     return 0
 

@@ -3,13 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from uuid import uuid4
 
 from sqlalchemy import delete, insert, select
 from sqlalchemy.exc import IntegrityError, OperationalError
-from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from headgate.problems import Forbidden, Unavailable
+from token_translator import note_store, notes
 from token_translator.database import READ_ONLY
+from token_translator.notes import Note
 from token_translator.tables import STOPS
 
 
@@ -53,17 +56,21 @@ class Stops:
             "by": by,
             "since": int(now.timestamp()),
         }
+        told = notes.detail(by, reason)
         try:
             async with self._engine.begin() as connection:
                 await connection.execute(insert(STOPS), row)
+                await _note(connection, "service_stopped", instance, told, now)
         except IntegrityError:
             return False
         return True
 
-    async def start(self, instance: str) -> bool:
+    async def start(self, instance: str, *, by: str, now: datetime) -> bool:
         """Let it go on; False if it was not stopped."""
         async with self._engine.begin() as connection:
             done = await connection.execute(delete(STOPS).where(STOPS.c.instance == instance))
+            if done.rowcount:
+                await _note(connection, "service_started", instance, notes.detail(by), now)
         return done.rowcount > 0
 
     async def all(self) -> Sequence[Stop]:
@@ -74,3 +81,11 @@ class Stops:
                 Stop(row.instance, row.reason, row.by, datetime.fromtimestamp(row.since, UTC))
                 for row in rows
             ]
+
+
+async def _note(
+    connection: AsyncConnection, event: str, instance: str, detail: str, now: datetime
+) -> None:
+    number = await note_store.count(connection)
+    note = Note(uuid4(), now, event, "denials", number, instance=instance, detail=detail)
+    await note_store.write(connection, note)

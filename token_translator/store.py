@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from sqlalchemy import (
     Row,
-    func,
+    and_,
     insert,
     select,
     tuple_,
@@ -18,8 +18,10 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from headgate.identity import Identity
 from headgate.problems import Unavailable
-from token_translator.database import READ_ONLY
+from token_translator import note_store
+from token_translator.database import READ_ONLY, answering
 from token_translator.group_commit import GroupCommit
+from token_translator.notes import Note
 from token_translator.seals import Place, Seal, settle
 from token_translator.tables import SEALS
 
@@ -70,17 +72,27 @@ class DatabaseSeals:
 
     async def end(self, identity: Identity, row: UUID, at: datetime) -> int:
         """Take a person's seals of that row back, for good; how many there are."""
-        ended = func.coalesce(SEALS.c.ended_at, int(at.timestamp()))
-        change = (
-            update(SEALS)
-            .where(SEALS.c.row == row, SEALS.c.iss == identity.iss, SEALS.c.sub == identity.sub)
-            .values(ended_at=ended)
-        )
-        try:
+        mine = and_(SEALS.c.row == row, SEALS.c.iss == identity.iss, SEALS.c.sub == identity.sub)
+        end = update(SEALS).where(mine, SEALS.c.ended_at.is_(None))
+        end = end.values(ended_at=int(at.timestamp()))
+        with answering():
             async with self._engine.begin() as connection:
-                return (await connection.execute(change)).rowcount
-        except OperationalError as error:
-            raise Unavailable("The seal cannot be changed.", retry_after=1) from error
+                ended = await connection.execute(end.returning(SEALS.c.instance, SEALS.c.realm))
+                for seal in ended.all():
+                    note = Note(
+                        id=uuid4(),
+                        at=at,
+                        event="delegation_ended",
+                        mark="denials",
+                        number=await note_store.count(connection),
+                        iss=identity.iss,
+                        sub=identity.sub,
+                        realm=seal.realm,
+                        instance=seal.instance,
+                        row=str(row),
+                    )
+                    await note_store.write(connection, note)
+                return len((await connection.execute(select(SEALS.c.row).where(mine))).all())
 
     async def ready(self) -> str:
         """A readiness check: whether the database answers."""

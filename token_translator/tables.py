@@ -97,6 +97,43 @@ REVOCATION_ORDERS = Table(
 )
 """What the signer has still to hear; a row goes when it has."""
 
+NOTES = Table(
+    "notes",
+    METADATA,
+    Column("id", Uuid, primary_key=True),
+    Column("at", BigInteger, nullable=False),
+    Column("event", String(64), nullable=False),
+    Column("iss", String(1024), nullable=False),
+    Column("sub", String(255), nullable=False),
+    Column("realm", String(63), nullable=False),
+    Column("instance", String(128), nullable=False),
+    Column("row", String(36), nullable=False),
+    Column("detail", String(255), nullable=False),
+    Column("mark", String(16), nullable=False),
+    Column("number", BigInteger, nullable=False),
+    Index("notes_in_order", "mark", "number"),
+)
+"""What the ledger has still to be told; a row goes when it is there."""
+
+DENIAL_HEAD = Table(
+    "denial_head",
+    METADATA,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("number", BigInteger, nullable=False),
+    Column("went_back_at", BigInteger, nullable=True),
+)
+"""One row: denials that are no holds are counted here; since when this database is known to be old.
+
+Whoever counts one holds its lock until they commit."""
+
+USED_CREDENTIALS = Table(
+    "used_credentials",
+    METADATA,
+    Column("digest", String(64), primary_key=True),
+    Column("expires_at", BigInteger, nullable=False),
+    Index("used_credentials_expired", "expires_at"),
+)
+
 ONE_TIME_PASSWORDS = Table(
     "one_time_passwords",
     METADATA,

@@ -1,8 +1,10 @@
 """A token translator in process, with a real issuer, registry and signer process around it."""
 
 import contextlib
+import itertools
 import shutil
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
@@ -274,6 +276,12 @@ def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "tokens.sqlite"
 
 
+@pytest.fixture(scope="session")
+def counted() -> Iterator[int]:
+    """How many databases there were before."""
+    return itertools.count(1)
+
+
 @dataclass(slots=True)
 class Site:
     """The translator under test and everything around it."""
@@ -309,7 +317,7 @@ Start = Callable[..., contextlib.AbstractAsyncContextManager[Site]]
 
 
 @pytest.fixture
-def folder(tmp_path: Path, peer_keys: Keys, empty_database: Path) -> Path:
+def folder(tmp_path: Path, peer_keys: Keys, empty_database: Path, counted: Iterator[int]) -> Path:
     """The translator's files: its peer key and an empty database."""
     key_file = tmp_path / "peer.pem"
     key_file.write_bytes(
@@ -321,7 +329,16 @@ def folder(tmp_path: Path, peer_keys: Keys, empty_database: Path) -> Path:
     )
     key_file.chmod(0o600)
     shutil.copy(empty_database, tmp_path / "tokens.sqlite")
+    # The signer is shared: a database that counts from 0 again would be an old one to it.
+    _start_counting(tmp_path / "tokens.sqlite", next(counted) * 10_000)
     return tmp_path
+
+
+def _start_counting(database: Path, number: int) -> None:
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        connection.execute("UPDATE change_head SET version = ?", (number,))
+        connection.execute("UPDATE denial_head SET number = ?", (number,))
+        connection.commit()
 
 
 @pytest.fixture

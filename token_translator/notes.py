@@ -1,0 +1,79 @@
+"""What the ledger is told besides certificates, and the marks by which an old database shows."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, Protocol
+from uuid import UUID
+
+from token_translator import wire
+
+Mark = Literal["changes", "denials"]
+"""What is counted: changes of holds; ends of delegations, stops and starts of services."""
+MAX_DETAIL = 255
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something that happened; `mark` and `number` say how far the database was with it.
+
+    `iss` and `sub` are empty where it is about no person. The ledger keeps `detail` encrypted.
+    """
+
+    id: UUID
+    at: datetime
+    event: str
+    mark: Mark
+    number: int
+    iss: str = ""
+    sub: str = ""
+    realm: str = ""
+    instance: str = ""
+    row: str = ""
+    detail: str = ""
+
+    def subject(self) -> wire.Subject:
+        """Whom and what it is about, as the signer is told."""
+        return wire.Subject(
+            iss=self.iss,
+            sub=self.sub,
+            account="",
+            realm=self.realm,
+            profile="denial",
+            instance=self.instance,
+            row=self.row,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """How far a database is; `went_back_at`: since when it is known to be an older one."""
+
+    changes: int
+    denials: int
+    went_back_at: datetime | None
+
+    def number(self, mark: Mark) -> int:
+        """That of one mark."""
+        return self.changes if mark == "changes" else self.denials
+
+
+class NoteStore(Protocol):
+    """Where notes wait. All methods raise `Unavailable`."""
+
+    async def pending(self) -> Sequence[Note]:
+        """The oldest that the signer has still to be told."""
+
+    async def done(self, note: UUID) -> None:
+        """Forget one."""
+
+    async def reached(self) -> Reached:
+        """How far the database is."""
+
+    async def went_back(self, at: datetime) -> None:
+        """Remember that it is an older one."""
+
+
+def detail(by: str, reason: str = "") -> str:
+    """By whose word something happened, and why, as short as a note has it."""
+    return f"by {by}{f': {reason}' if reason else ''}"[:MAX_DETAIL]

@@ -1,0 +1,178 @@
+"""After a restore of the HTTP service's database, at the host's terminal: look, and go on."""
+
+import argparse
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import msgspec
+
+from headgate.clock import Clock, rfc3339
+from headgate.identity import Identity
+from headgate.problems import Problem
+from headgate.settings import SettingsError
+from token_translator import notes
+from token_translator.continuity import MARKS, Ledger, behind
+from token_translator.holds import Hold, HoldStore
+from token_translator.note_store import DatabaseNotes
+from token_translator.notes import Note
+from token_translator.seals import SealStore
+from token_translator.stops import Stops
+
+EX_TEMPFAIL = 75
+VERBS = frozenset({"reconcile"})
+_SENTENCE = "after a restore of the database: say what is lost, put it back, and go on"
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """What is put back into."""
+
+    notes: DatabaseNotes
+    holds: HoldStore
+    seals: SealStore
+    stops: Stops
+
+
+class _Personal(msgspec.Struct, frozen=True):
+    iss: str = ""
+    sub: str = ""
+    realm: str = ""
+    instance: str = ""
+    row: str = ""
+    detail: str = ""
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    """A line of `headgate-signer ledger search --json`, as far as it matters here."""
+
+    kind: str
+    event: str = ""
+    personal: _Personal | None = None
+
+
+def add_verbs(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the verb to a command's own."""
+    verb = verbs.add_parser("reconcile", help=_SENTENCE, description=_SENTENCE)
+    verb.add_argument("--config", type=Path, required=True, metavar="FILE")
+    verb.add_argument(
+        "--ledger",
+        type=Path,
+        metavar="FILE",
+        help="put back what this says: the output of `headgate-signer ledger search --json`",
+    )
+    verb.add_argument("--accept", action="store_true", help="do it, and let the service sign again")
+
+
+async def run(
+    options: argparse.Namespace, stores: Stores, ledger: Ledger, *, by: str, clock: Clock
+) -> int:
+    """Do the verb in somebody's name; 1 where the database went back and nothing was done.
+
+    Raises:
+        SettingsError: the file is no such output.
+    """
+    try:
+        marks, reached = await ledger.marks(), await stores.notes.reached()
+        numbers = (f"{m} {reached.number(m)} of {marks.get(m, 0)} in the ledger" for m in MARKS)
+        if not behind(reached, marks) and reached.went_back_at is None:
+            _say(f"whole: {', '.join(numbers)}")
+            return 0
+        since = reached.went_back_at
+        noticed = f" (noticed {rfc3339(since)})" if since else ""
+        _say(f"the database went back{noticed}: {', '.join(numbers)}")
+        lost = _lost(_entries(options.ledger)) if options.ledger else _Lost((), (), ())
+        for line in lost.lines():
+            _say(line)
+        if not options.accept:
+            _say("nothing was done: see --ledger and --accept")
+            return 1
+        _say(f"put back: {await _put_back(lost, stores, by, clock)}")
+        note = Note(uuid4(), clock.now(), "restore_accepted", "denials", 0, detail=notes.detail(by))
+        await stores.notes.go_on(note, marks=marks)
+    except Problem as problem:
+        _say(f"headgate-tokens: {problem.detail}")
+        return EX_TEMPFAIL
+    _say("the service signs again")
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Lost:
+    """What was denied and not taken back: holds, ended delegations, stopped services."""
+
+    holds: Sequence[_Personal]
+    ends: Sequence[_Personal]
+    stops: Sequence[_Personal]
+
+    def lines(self) -> Iterable[str]:
+        """Each as a line for a person."""
+        for one in self.holds:
+            yield f"hold: {_identity(one)} in {one.realm or 'all realms'}, {_shown(one.detail)}"
+        for one in self.ends:
+            yield f"ended delegation: {one.row} of {_identity(one)}"
+        for one in self.stops:
+            yield f"stopped service: {one.instance}, {_shown(one.detail)}"
+
+
+def _entries(path: Path) -> Sequence[_Entry]:
+    try:
+        lines = path.read_bytes().splitlines()
+        return [msgspec.json.decode(line, type=_Entry) for line in lines if line.strip()]
+    except (OSError, msgspec.MsgspecError) as error:
+        raise SettingsError(f"{path}: not the output of `ledger search --json`: {error}") from error
+
+
+def _lost(entries: Sequence[_Entry]) -> _Lost:
+    """What is denied by the last word about each; a person who was erased is in none."""
+    last: dict[tuple[str, ...], tuple[str, _Personal]] = {}
+    for entry in entries:
+        told = entry.personal
+        if entry.kind == "noted" and told is not None:
+            subject, _, _ = entry.event.partition("_")
+            last[subject, told.iss, told.sub, told.realm, told.instance, told.row] = (
+                entry.event,
+                told,
+            )
+    by_event: Mapping[str, list[_Personal]] = {
+        event: [told for kind, told in last.values() if kind == event]
+        for event in ("hold_placed", "delegation_ended", "service_stopped")
+    }
+    return _Lost(*by_event.values())
+
+
+async def _put_back(lost: _Lost, stores: Stores, by: str, clock: Clock) -> str:
+    """Do what was denied once more, in this administrator's name; how much of it was missing."""
+    holds = ends = stops = 0
+    for one in lost.holds:
+        identity = Identity(one.iss, one.sub)
+        known = await stores.holds.in_force(identity=identity, limit=1000)
+        if any(hold.realm == one.realm for hold in known):
+            continue
+        reason = f"{one.detail} (put back)"
+        await stores.holds.place(Hold(uuid4(), identity, one.realm, by, reason, clock.now()))
+        holds += 1
+    for one in lost.ends:
+        ends += bool(await stores.seals.end(Identity(one.iss, one.sub), UUID(one.row), clock.now()))
+    for one in lost.stops:
+        stops += await stores.stops.stop(one.instance, reason=one.detail, by=by, now=clock.now())
+    return f"{_many(holds, 'hold')}, {_many(ends, 'delegation')}, {_many(stops, 'service')}"
+
+
+def _many(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _identity(one: _Personal) -> str:
+    return _shown(str(Identity(one.iss, one.sub)))
+
+
+def _shown(words: str) -> str:
+    """What an issuer or somebody wrote must not steer the administrator's terminal."""
+    return words if words.isprintable() else json.dumps(words)
+
+
+def _say(line: str) -> None:
+    print(line)  # noqa: T201 - the terminal's answer

@@ -18,10 +18,11 @@ from headgate.cli.failures import CommandFailure, NotLoggedIn
 from headgate.cli.login_flow import log_in
 from headgate.cli.logins import EXPIRY_MARGIN, Logins
 from headgate.cli.oauth import Demand
+from headgate.cli.oidc_agent import OidcAgent
 from headgate.cli.places import Places
 from headgate.cli.saved_login import SavedLogin, Service, issuer_client
 from headgate.cli.screen import Screen
-from headgate.cli.site_names import check_resource, check_services
+from headgate.cli.site_names import FOREIGN, check_resource, check_services
 from headgate.cli.sites import SavedSite, SavedSites, normal
 from headgate.cli.token_sources import TokenSource, asks_agent, choose
 from headgate.cli.wording import harmless
@@ -75,16 +76,27 @@ class Services:
         self.sites = SavedSites(self.places.config)
         self.logins = Logins(self.places.state)
         self.quiet = False
+        self._site_option = site
         self._site_wish = site or self.places.environ.get(SITE_VARIABLE, "").strip()
         self._token_file = token_file
         self.source: TokenSource | None = None
         self._told = ""
         self._site: SavedSite | None = None
 
+    @property
+    def site_named(self) -> bool:
+        """Whether the person named a site, by option or variable."""
+        return bool(self._site_wish)
+
     def use(self, site: SavedSite) -> None:
-        """Talk to that site, unless another one was named."""
-        if not self._site_wish:
-            self._site = site
+        """Talk to that site, whichever the environment names.
+
+        Raises:
+            CommandFailure: --site names another one.
+        """
+        if self._site_option and self.named_site().url != site.url:
+            raise CommandFailure(f"That is {site.url}'s, not {self.named_site().url}'s.")
+        self._site = site
 
     def site(self) -> SavedSite:
         """The site to talk to: --site, $HEADGATE_SITE, else the one logged in to last.
@@ -92,8 +104,10 @@ class Services:
         Raises:
             CommandFailure: no site is known at all.
         """
-        if self._site is not None:
-            return self._site
+        return self._site or self.named_site()
+
+    def named_site(self) -> SavedSite:
+        """The site that was named, else the last; raises as `site`."""
         saved = self.sites.find(self._site_wish)
         if saved is not None:
             return saved
@@ -225,7 +239,31 @@ class Services:
         )
         renewed = site.audiences if isinstance(source, SavedLogin) else ()
         check_services(site.url, (service.audience, *renewed), domain)
+        if not isinstance(source, SavedLogin | OidcAgent):
+            self._check_meant(site, source, claims.audiences(await source()))
         return source
+
+    def _check_meant(
+        self, site: SavedSite, source: TokenSource, audiences: tuple[str, ...]
+    ) -> None:
+        """Refuse to send a given token to one site that says it is for another one of the person's.
+
+        Raises:
+            CommandFailure: naming the other one.
+        """
+        sites = [*self.sites.all(), *([self.named_site()] if self.site_named else [])]
+        others = [other for other in sites if other.url != site.url]
+        domain = self.sites.domain(site)
+        if any(domain.has_service(audience) for audience in audiences):
+            return
+        for other in others:
+            if any(self.sites.domain(other).has_service(audience) for audience in audiences):
+                raise CommandFailure(
+                    f"The token from {source.label} is for {other.url}; it was not sent to "
+                    f"{site.url}.",
+                    advice=source.advice,
+                    code=FOREIGN,
+                )
 
     def gateway(
         self,

@@ -73,6 +73,10 @@ class SavedSites:
         """The names that a site may speak for, beside the others that are remembered."""
         return _domain(site, self._read().sites)
 
+    def within(self, site: SavedSite) -> SavedSite:
+        """A site that may not be remembered, with what is its own."""
+        return site.within(self.domain(site))
+
     def find(self, wish: str) -> SavedSite | None:
         """The site of that address or host name, or the default for an empty wish."""
         sites = self.all()

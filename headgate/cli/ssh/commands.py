@@ -11,6 +11,7 @@ import click
 from headgate.cli import private_files
 from headgate.cli.failures import CommandFailure
 from headgate.cli.invocation import Invocation, invocation
+from headgate.cli.site_names import FOREIGN, accepting
 from headgate.cli.sites import SavedSite
 from headgate.cli.ssh import config, hosts
 from headgate.cli.ssh.identity import About, Identities, Identity
@@ -83,16 +84,30 @@ def _at(text: str) -> tuple[str, str]:
 
 
 async def _identity(run: Invocation, host: str, realm: str) -> tuple[Identity, About]:
-    """The identity for a host, ready to be used: of the site that names it, else of the last."""
-    for site in run.sites.all():
-        if any(node.host == host for node in site.login_nodes):
-            run.use(site)
-            break
+    """The identity for a host, ready to be used: of the site whose it is, else of the last."""
+    if not run.site_named:
+        _use_site_of(run, host)
     site = await _described(run)
     named = [node.realm for node in site.login_nodes if node.host == host]
     wanted = realm or next(iter(named), "") or _first_realm(site)
     identity = Identities(run.places).get(site.url, wanted)
     return identity, await renew(run, identity, wanted)
+
+
+def _use_site_of(run: Invocation, host: str) -> None:
+    sites = run.sites.all()
+    naming = [s for s in sites if any(node.host == host for node in s.login_nodes)]
+    owning = [s for s in sites if run.sites.domain(s).has_host(host)]
+    if found := (*naming, *owning):
+        run.use(found[0])
+        return
+    for site in sites:
+        if host in site.left_out:
+            raise CommandFailure(
+                f"{site.url} names {host} as a login node, but it is not the site's own.",
+                advice=f"If you know it to be: {accepting(site.url, [host])}",
+                code=FOREIGN,
+            )
 
 
 async def _described(run: Invocation) -> SavedSite:
@@ -142,7 +157,7 @@ async def _renewed(
         raise CommandFailure(
             f"{directory} holds no identity any more.", advice="Run: headgate ssh-config --write"
         )
-    run.use(run.sites.find(known.site.url) or known.site)
+    run.use(run.sites.find(known.site.url) or run.sites.within(known.site))
     return identity, await renew(run, identity, known.realm, force=force)
 
 
@@ -201,9 +216,14 @@ async def _snippet(run: Invocation, patterns: Sequence[str], realm: str) -> tupl
         node.host: node.realm for node in site.login_nodes if hosts.HOST.fullmatch(node.host)
     }
     by_host |= dict.fromkeys(patterns, wanted)
+    if site.left_out and not run.as_json:
+        left_out = harmless(", ".join(site.left_out))
+        run.screen.note(f"{site.url} names {left_out} as login nodes, not its own: left out.")
     if not by_host:
         raise CommandFailure(
-            f"{site.url} names no login node.", advice="Give one with --host.", code="no_host"
+            f"{site.url} names no login node of its own.",
+            advice="Give one with --host.",
+            code="no_host",
         )
     identities, uses, known = Identities(run.places), [], dict[str, About]()
     for host, place in by_host.items():

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headgate.cli.failures import CommandFailure
+from headgate.cli.site_names import Domain
 
 HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:_-]{0,254}")
 PATTERN = re.compile(r"[A-Za-z0-9*?][A-Za-z0-9.:_*?-]{0,254}")
@@ -78,6 +79,26 @@ def quoted(path: str) -> str:
 def known_hosts(text: str) -> tuple[str, ...]:
     """The lines of a known_hosts file that are such lines (sshd(8)); anything else is left out."""
     return tuple(line for line in map(str.strip, text.splitlines()) if _KNOWN.fullmatch(line))
+
+
+def own(lines: Sequence[str], domain: Domain) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The lines as far as they are about hosts of the site, and the names that are not.
+
+    A hashed name could be anybody's. `@revoked` takes trust away, and stays as it is.
+    """
+    kept, foreign = list[str](), list[str]()
+    for line in lines:
+        marker, _, rest = line.partition(" ") if line.startswith("@") else ("", "", line)
+        names, _, key = rest.partition(" ")
+        patterns = names.split(",")
+        ours = [p for p in patterns if p.startswith("!") or domain.has_pattern(p)]
+        if marker == "@revoked":
+            kept.append(line)
+            continue
+        foreign += [p for p in patterns if p not in ours]
+        if any(not p.startswith("!") for p in ours):
+            kept.append(" ".join(filter(None, (marker, ",".join(ours), key))))
+    return tuple(kept), tuple(dict.fromkeys(foreign))
 
 
 def vouched(lines: Sequence[str], host: str, port: int) -> bool:

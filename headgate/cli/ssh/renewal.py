@@ -8,6 +8,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from headgate.cli import private_files
 from headgate.cli.failures import CommandFailure
 from headgate.cli.invocation import Invocation
+from headgate.cli.sites import SavedSite
 from headgate.cli.ssh import files, hosts
 from headgate.cli.ssh.identity import About, Identity, public_line
 from headgate.cli.wording import harmless
@@ -48,8 +49,13 @@ def _of_the_login(run: Invocation, about: About | None) -> bool:
 
 
 async def _certified(run: Invocation, identity: Identity, realm: str, *, new_key: bool) -> About:
+    before = identity.about
+    if before is not None and before.site.url != run.site().url:
+        raise CommandFailure(
+            f"{identity.directory} is for {before.site.url}, not for {run.site().url}."
+        )
     async with run.translator(TOKEN_MARGIN, POLICY) as (translator, site):
-        person, before = await run.person(), identity.about
+        person = await run.person()
         same = before is not None and before.person == person
         key = identity.key() if same and not new_key else Ed25519PrivateKey.generate()
         made = await translator.certificate(public_line(key), realm=realm or None)
@@ -63,11 +69,13 @@ async def _certified(run: Invocation, identity: Identity, realm: str, *, new_key
             login=str(run.logins.path(site.url)),
         )
         identity.keep(key, made.certificate.strip(), about, run.clock.now())
-        await _learn_hosts(run, identity, translator)
+        await _learn_hosts(run, identity, site, translator)
     return about
 
 
-async def _learn_hosts(run: Invocation, identity: Identity, translator: TokenTranslator) -> None:
+async def _learn_hosts(
+    run: Invocation, identity: Identity, site: SavedSite, translator: TokenTranslator
+) -> None:
     try:
         published = await translator.known_hosts()
     except HeadgateError as error:
@@ -77,7 +85,12 @@ async def _learn_hosts(run: Invocation, identity: Identity, translator: TokenTra
     if published is None:
         private_files.remove(identity.path(files.KNOWN_HOSTS))
         return
-    lines = hosts.known_hosts(published)
+    lines, foreign = hosts.own(hosts.known_hosts(published), run.sites.domain(site))
+    if foreign and not run.quiet:
+        run.screen.note(
+            f"{site.url} publishes host keys for {harmless(', '.join(foreign))}, which is not its "
+            "own: left out."
+        )
     content = "".join(f"{line}\n" for line in lines).encode()
     if len(content) > private_files.MAX_BYTES:
         raise CommandFailure("The site publishes more host keys than can be right.")

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from headgate.cli.failures import CommandFailure
+from headgate.cli.site_names import Domain
 from headgate.cli.ssh import config, hosts
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJFz5r2HeF4w2yJ9y8vR9Cw0O4sN1p9mF3y3c8yQ2bJk"
@@ -140,6 +141,26 @@ def test_a_host_is_vouched_for_by_a_line_about_it(names: str, *, vouched: bool):
     assert hosts.vouched([line], "login.example.org", 2222) is vouched
     assert hosts.vouched([f"@cert-authority {line}"], "login.example.org", 2222) is vouched
     assert not hosts.vouched([f"@revoked {line}"], "login.example.org", 2222)
+
+
+@pytest.mark.parametrize(
+    ("names", "kept"),
+    [
+        ("login.example.org", "login.example.org"),
+        ("*,login.example.org,10.0.0.1", "login.example.org"),
+        ("*.x.example.org,!b.x.example.org", "*.x.example.org,!b.x.example.org"),
+        ("*,!other.example.net", ""),
+        ("|1|abc=|def=", ""),
+        ("github.com", ""),
+    ],
+)
+def test_a_site_vouches_for_its_own_hosts(names: str, kept: str):
+    """Other names are taken out of a line, and a line without one of its own is left out."""
+    domain = Domain("example.org")
+    for marker in ("", "@cert-authority "):
+        lines, _ = hosts.own([f"{marker}{names} {KEY} a comment"], domain)
+        assert lines == ((f"{marker}{kept} {KEY} a comment",) if kept else ())
+    assert hosts.own([f"@revoked {names} {KEY}"], domain)[0] == (f"@revoked {names} {KEY}",)
 
 
 def test_the_include_goes_on_top_once(tmp_path: Path):

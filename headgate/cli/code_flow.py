@@ -58,7 +58,7 @@ async def log_in(
             **demand.form(),
         )
         show(page)
-        await asyncio.to_thread(browse, page)
+        await asyncio.to_thread(browse, loopback.start(page))
         try:
             answer = await loopback.answer(LOGIN_SECONDS)
         except TimeoutError as error:

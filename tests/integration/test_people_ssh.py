@@ -13,8 +13,9 @@ from testbed.site import Site
 pytestmark = pytest.mark.site
 
 BROWSER = """#!/bin/sh
-# Signs in as alice: posts the page's form, and follows the redirect to the loopback.
-exec curl -s -L -o /dev/null -d "${1#*\\?}" -d username=alice "${1%%\\?*}"
+# Signs in as alice: opens the page, posts its form, and follows the redirect to the loopback.
+page=$(curl -s -o /dev/null -w '%{redirect_url}' "$1")
+exec curl -s -L -o /dev/null -d "${page#*\\?}" -d username=alice "${page%%\\?*}"
 """
 
 

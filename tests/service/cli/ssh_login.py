@@ -24,7 +24,8 @@ SETTINGS = IssuerSettings(
     ),
 )
 BROWSER = """#!/bin/sh
-exec curl -s -L -o /dev/null -d "${{1#*\\?}}" -d username={username} {more} "${{1%%\\?*}}"
+page=$(curl -s -o /dev/null -w '%{{redirect_url}}' "$1")
+exec curl -s -L -o /dev/null -d "${{page#*\\?}}" -d username={username} {more} "${{page%%\\?*}}"
 """
 
 

@@ -14,6 +14,7 @@ from headgate.cli.logins import Login
 from headgate.cli.loopback import listening
 from headgate.cli.oauth import Demand, IssuerClient, IssuerFailure
 from headgate.clock import SystemClock
+from headgate.command import run
 from testbed.issuer.app import running
 from testbed.issuer.core import Issuer
 from testbed.issuer.directory import Client, User
@@ -282,6 +283,58 @@ async def test_the_listener_takes_one_answer_with_its_state():
     async with aiohttp.ClientSession() as browser:
         with pytest.raises(aiohttp.ClientConnectionError):
             await browser.get(good)
+
+
+async def test_the_browser_is_started_with_nothing_of_use(
+    issuer: Issuer, session: aiohttp.ClientSession
+):
+    """Its argument, which all users see, is an address here that leads to the page once."""
+    given: asyncio.Queue[str] = asyncio.Queue()
+    pages: asyncio.Queue[str] = asyncio.Queue()
+    soon = asyncio.get_running_loop().call_soon_threadsafe
+    login = asyncio.create_task(
+        code_flow.log_in(
+            oauth_of(issuer, session),
+            Demand(),
+            show=pages.put_nowait,
+            browse=lambda address: bool(soon(given.put_nowait, address)),
+        )
+    )
+    page = await pages.get()
+    address = URL(await given.get())
+    assert (address.host, len(address.path), address.query_string) == ("127.0.0.1", 44, "")
+    for wrong in (address.with_path("/x"), address.with_host("localhost")):
+        async with session.get(wrong, allow_redirects=False) as response:
+            assert response.status == 404
+    async with session.head(address, allow_redirects=False) as response:
+        assert response.status == 405
+    async with session.get(address, allow_redirects=False) as response:
+        assert (response.status, response.headers["Location"]) == (303, page)
+        assert response.headers["Referrer-Policy"] == "no-referrer"
+    async with session.get(address, allow_redirects=False) as response:
+        assert response.status == 410
+    async with session.get(await signed_in(page, session)):
+        assert (await login).access_token
+
+
+@pytest.mark.site  # becomes another user
+async def test_another_user_of_the_machine_neither_reads_nor_brings():
+    """To somebody else here the page is not shown, and no answer of theirs is taken."""
+
+    async def other(address: URL) -> str:
+        become = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+        curl = ("curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", str(address))
+        return (await run((*become, *curl), timeout=20)).stdout.decode()
+
+    async with listening("the-state") as loopback, aiohttp.ClientSession() as browser:
+        start = URL(loopback.start("https://iam.example.org/authorize?state=the-state"))
+        good = URL(loopback.redirect_uri).with_query(code="c", state="the-state")
+        assert await other(start) == "404"
+        assert await other(good) == "400"
+        async with browser.get(start, allow_redirects=False) as response:
+            assert response.status == 303
+        async with browser.get(good) as response:
+            assert response.status == 200
 
 
 async def test_nobody_comes_back():

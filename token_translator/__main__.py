@@ -90,7 +90,7 @@ async def _explain(settings: Settings, question: explain.Question, *, as_json: b
     clock = SystemClock()
     async with (
         database(settings) as engine,
-        outside_world(settings, clock, Stops(engine)) as outside,
+        outside_world(settings, clock, engine) as outside,
     ):
         decision = await explain.explain(
             question,

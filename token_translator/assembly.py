@@ -25,7 +25,7 @@ from token_translator import (
 )
 from token_translator.account_requests import AccountRequests
 from token_translator.administrators import Administrators
-from token_translator.callers import Callers, Services
+from token_translator.callers import Callers
 from token_translator.changes import Feed
 from token_translator.continuity import LOOK_SECONDS, Continuity
 from token_translator.database import open_async_database, require_current
@@ -45,6 +45,7 @@ from token_translator.standing import Standing
 from token_translator.stops import Stops
 from token_translator.store import DatabaseSeals
 from token_translator.suspending import Suspending, Tell, nobody
+from token_translator.used_credentials import UsedCredentials
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,36 +58,42 @@ class Outside:
 
 @contextlib.asynccontextmanager
 async def outside_world(
-    settings: Settings, clock: Clock, services: Services
+    settings: Settings, clock: Clock, engine: AsyncEngine
 ) -> AsyncIterator[Outside]:
     """Callers and registry, with one HTTP session that is closed at the end."""
+    used = UsedCredentials(engine)
     signer = PeerSigner.from_file(
         instance=settings.identity.instance, path=Path(settings.identity.key_file), clock=clock
     )
-    async with aiohttp.ClientSession() as session:
-        yield Outside(
-            callers=Callers(
-                tokens=TokenVerifier(
+    try:
+        async with aiohttp.ClientSession() as session:
+            yield Outside(
+                callers=Callers(
+                    tokens=TokenVerifier(
+                        issuers=settings.issuers,
+                        audience=settings.audience,
+                        session=session,
+                        clock=clock,
+                        details=settings.rule_book.details
+                        | Administrators(settings.administrators, clock).details,
+                    ),
+                    peers=PeerVerifier(peers=settings.peers, audience=settings.url, clock=clock),
+                    services=Stops(engine),
+                    used=used,
+                    clock=clock,
                     issuers=settings.issuers,
                     audience=settings.audience,
-                    session=session,
-                    clock=clock,
-                    details=settings.rule_book.details
-                    | Administrators(settings.administrators, clock).details,
                 ),
-                peers=PeerVerifier(peers=settings.peers, audience=settings.url, clock=clock),
-                services=services,
-                issuers=settings.issuers,
-                audience=settings.audience,
-            ),
-            registry=RegistryClient(
-                url=settings.registry.url,
-                timeout=settings.registry.timeout,
-                session=session,
-                headers=signer.headers,
-                clock=clock,
-            ),
-        )
+                registry=RegistryClient(
+                    url=settings.registry.url,
+                    timeout=settings.registry.timeout,
+                    session=session,
+                    headers=signer.headers,
+                    clock=clock,
+                ),
+            )
+    finally:
+        await used.close()
 
 
 @contextlib.asynccontextmanager
@@ -102,7 +109,7 @@ async def assembled(settings: Settings, clock: Clock) -> AsyncIterator[web.Appli
     continuity = continuity_of(settings, engine, signer, clock)
     feed = Feed(source=DatabaseHolds(engine), clock=clock, whole=continuity)
     try:
-        async with outside_world(settings, clock, Stops(engine)) as outside:
+        async with outside_world(settings, clock, engine) as outside:
             app = api.create(
                 callers=outside.callers,
                 issuing=Issuing(

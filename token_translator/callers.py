@@ -1,12 +1,15 @@
 """Who is calling: a person with a token of ours, or a service of this site on somebody's behalf."""
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Protocol
 
+from headgate.clock import Clock
 from headgate.identity import Principal
 from headgate.oidc import IssuerSettings, TokenVerifier
-from headgate.peers import Peer, PeerVerifier
+from headgate.peers import SKEW, Peer, PeerVerifier
 from headgate.problems import Unauthenticated
+from headgate.signatures import unverified
 
 
 class Services(Protocol):
@@ -14,6 +17,13 @@ class Services(Protocol):
 
     async def require_running(self, instance: str) -> None:
         """Return if it is not stopped; raises `Forbidden` (`service_stopped`), `Unavailable`."""
+
+
+class Used(Protocol):
+    """Which credentials of services were shown before, here or at another replica."""
+
+    async def once(self, instance: str, jti: str, *, until: datetime, now: datetime) -> None:
+        """Return if this one was not; raises `Unauthenticated`, `Unavailable`."""
 
 
 class Callers:
@@ -29,27 +39,20 @@ class Callers:
         tokens: TokenVerifier,
         peers: PeerVerifier,
         services: Services,
+        used: Used,
+        clock: Clock,
         issuers: Sequence[IssuerSettings],
         audience: str,
     ) -> None:
         self._tokens = tokens
         self._peers = peers
         self._services = services
+        self._used = used
+        self._clock = clock
         self._audience = audience
         self._own: Mapping[str, frozenset[str]] = {
             issuer.url: frozenset({audience, *issuer.audiences}) for issuer in issuers
         }
-
-    def peer(self, header: str, verb: str | None = None) -> Peer:
-        """The calling service, if it may do that.
-
-        Raises:
-            Unauthenticated: no valid peer credential. Forbidden: it lacks the verb.
-        """
-        peer = self._peers.verify(header)
-        if verb is not None:
-            peer.require(verb)
-        return peer
 
     async def service(self, header: str, verb: str) -> Peer:
         """The calling service, if it may do that and is not stopped.
@@ -58,7 +61,12 @@ class Callers:
             Unauthenticated: no valid peer credential. Forbidden: it lacks the verb, or is stopped.
             Unavailable: the database is away.
         """
-        peer = self.peer(header, verb)
+        peer = self._peers.verify(header)
+        # What is verified by now: our own process has seen it once, others may have before.
+        _, claims = unverified(header)
+        until = datetime.fromtimestamp(claims["exp"], UTC) + SKEW
+        await self._used.once(peer.instance, claims["jti"], until=until, now=self._clock.now())
+        peer.require(verb)
         await self._services.require_running(peer.instance)
         return peer
 

@@ -104,7 +104,7 @@ def _tell(run: Invocation, submitted: Job) -> None:
     if run.as_json:
         run.screen.json(submitted)
         return
-    run.screen.out.print(submitted.id, soft_wrap=True)
+    run.screen.line(submitted.id)
     if run.screen.err.is_terminal:
         short = submitted.id[:SHORT_ID]
         run.screen.note((f"Follow it: headgate job logs --follow {short}", "bright_black"))

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from headgate.cli import describe, failures
 from headgate.cli.failures import CommandFailure
-from headgate.cli.wording import harmless, moment
+from headgate.cli.wording import harmless, in_json, moment, plain
 from headgate.client import HeadgateError, Job, Me, ProblemError
 from headgate.clock import Clock
 
@@ -21,7 +21,11 @@ PLAIN_WIDTH = 10_000
 
 
 class Screen:
-    """Standard output for results, standard error for everything said about them."""
+    """Standard output for results, standard error for everything said about them.
+
+    All that is not a job's own output goes through here without what a terminal would act on: text
+    of services is text.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -30,7 +34,7 @@ class Screen:
 
     def json(self, value: object) -> None:
         """One JSON document on one line of standard output."""
-        self.output(msgspec.json.encode(value) + b"\n")
+        self.output(in_json(msgspec.json.encode(value)) + b"\n")
 
     def output(self, chunk: bytes) -> None:
         """A piece of a job's own output, untouched."""
@@ -44,7 +48,11 @@ class Screen:
 
     def note(self, *parts: str | Text | tuple[str, str]) -> None:
         """A sentence about what happens, on standard error."""
-        self.err.print(Text.assemble(*parts), soft_wrap=not self.err.is_terminal)
+        self.err.print(_plain(Text.assemble(*parts)), soft_wrap=not self.err.is_terminal)
+
+    def line(self, text: str) -> None:
+        """A result that is one word or line of text, on standard output."""
+        self.out.print(Text(harmless(text)), soft_wrap=True)
 
     def address(self, url: str) -> None:
         """An address on standard error, never broken by a line end, so that it can be clicked."""
@@ -92,7 +100,7 @@ class Screen:
         table.add_column("EXIT", no_wrap=True, justify="right")
         for job in jobs:
             table.add_row(
-                job.id[:SHORT_ID] if self.out.is_terminal else job.id,
+                harmless(job.id[:SHORT_ID] if self.out.is_terminal else job.id),
                 harmless(job.name or "-"),
                 describe.state(job),
                 *([harmless(job.cluster or "-")] if clusters else []),
@@ -138,7 +146,7 @@ class Screen:
         grid.add_column(overflow="fold")
         for name, value in fields.items():
             if value:
-                grid.add_row(name, value if isinstance(value, Text) else harmless(value))
+                grid.add_row(name, _plain(value) if isinstance(value, Text) else harmless(value))
         self.out.print(grid)
 
     def failure(
@@ -146,7 +154,8 @@ class Screen:
     ) -> None:
         """A failure: what, where in the request, what to do next, whom to ask."""
         if as_json:
-            sys.stderr.buffer.write(msgspec.json.encode(failures.document(error)) + b"\n")
+            document = in_json(msgspec.json.encode(failures.document(error)))
+            sys.stderr.buffer.write(document + b"\n")
             return
         self.note(("Error: ", "bold red"), harmless(describe.headline(error)))
         if isinstance(error, ProblemError):
@@ -170,6 +179,13 @@ class Screen:
             self.note(harmless(words))
         if problem.request_id and not problem.errors:
             self.note((f"Request {harmless(problem.request_id)}", "bright_black"))
+
+
+def _plain(text: Text) -> Text:
+    """Styled text without what a terminal would act on; its own styles stay where they are."""
+    cleaned = text.copy()
+    cleaned.plain = plain(text.plain)
+    return cleaned
 
 
 def _whom_to_ask(error: Exception) -> list[str]:

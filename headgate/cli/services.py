@@ -301,9 +301,8 @@ class Services:
         if self.as_json or self.quiet or not self.places.attended:
             at.source.advice = stronger(at.site.url, demand)
             return False
-        self.screen.note(
-            ("The site asks for a stronger login: ", "yellow"), harmless(str(error)), "\n"
-        )
+        self.screen.note(("The site asks for a stronger login: ", "yellow"), harmless(str(error)))
+        self.screen.note("")
         oauth = issuer_client(at.site, at.session, self.clock)
         made = await log_in(
             oauth, demand, screen=self.screen, environ=self.places.environ, as_json=False

@@ -43,5 +43,25 @@ def count(number: int, thing: str) -> str:
 
 def harmless(text: object) -> str:
     """Text from elsewhere for a terminal: on one line, control and direction characters removed."""
-    words = " ".join(str(text).split())
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in words)
+    return plain(" ".join(str(text).split()))
+
+
+def plain(text: str) -> str:
+    """The same, character for character: what a terminal would act on is replaced."""
+    return "".join(c if c.isprintable() else " " if c.isspace() else _REPLACED for c in text)
+
+
+def in_json(document: bytes) -> bytes:
+    """A JSON document with those characters written as escapes (RFC 8259, section 7)."""
+    if document.isascii() and b"\x7f" not in document:
+        return document  # the others below U+0020 are escaped anyway
+    text = (c if c.isprintable() else _escaped(c) for c in document.decode())
+    return "".join(text).encode()
+
+
+def _escaped(character: str) -> str:
+    units = character.encode("utf-16-be")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
+
+
+_REPLACED = "\N{REPLACEMENT CHARACTER}"

@@ -13,6 +13,7 @@ from headgate.cli.failures import CommandFailure
 from headgate.cli.invocation import Invocation, invocation
 from headgate.cli.site_names import FOREIGN, accepting
 from headgate.cli.sites import SavedSite
+from headgate.cli.ssh import arguments as ssh_arguments
 from headgate.cli.ssh import config, hosts
 from headgate.cli.ssh.identity import About, Identities, Identity
 from headgate.cli.ssh.renewal import renew, use
@@ -50,8 +51,10 @@ def ssh(
     settings = {**found.identity(), **found.checking(), **found.place()}
     if user or wished:
         settings["User"] = user or wished
-    if any(word.startswith("-p") for word in arguments):
-        settings.pop("Port", None)
+    given = ssh_arguments.settings(arguments)
+    for name_of_setting in ("Port", "User"):
+        if name_of_setting.lower() in given:
+            settings.pop(name_of_setting, None)
     options = [part for key, value in settings.items() for part in ("-o", f"{key}={value}")]
     argv = ["ssh", *options, name, *arguments]
     if run.as_json:
@@ -60,7 +63,7 @@ def ssh(
             {
                 "host": name,
                 "port": found.node.port,
-                "account": settings["User"],
+                "account": settings.get("User"),
                 "valid_before": until,
                 "command": argv,
             }

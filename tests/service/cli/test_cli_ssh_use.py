@@ -49,9 +49,22 @@ async def test_ssh_gets_the_certificate_and_keeps_checking(
     assert "StrictHostKeyChecking=no" not in command + other
 
 
-async def ssh_json(headgate: CommandLine, host: str) -> dict[str, Any]:
+async def test_the_commands_own_options_are_not_ours(headgate: CommandLine, gateway: FakeGateway):
+    """`mkdir -p` in a remote command changes neither port nor account; -p and -l for ssh do."""
+    gateway.login_nodes = [{"host": "login.example.org", "port": 2222, "realm": "hpc"}]
+    (await headgate("login", gateway.url)).checked()
+    for command in (("mkdir", "-p", "x"), ("-v", "--", "x", "-l")):
+        shown = " ".join((await ssh_json(headgate, "login.example.org", *command))["command"])
+        assert "Port=2222" in shown
+        assert "User=alice" in shown
+    shown = " ".join((await ssh_json(headgate, "login.example.org", "-p22", "-l", "x"))["command"])
+    assert "Port=" not in shown
+    assert "User=" not in shown
+
+
+async def ssh_json(headgate: CommandLine, *arguments: str) -> dict[str, Any]:
     """What `headgate ssh` would do."""
-    done = (await headgate("ssh", "--json", host)).checked()
+    done = (await headgate("ssh", "--json", *arguments)).checked()
     found: dict[str, Any] = msgspec.json.decode(done.stdout)
     return found
 

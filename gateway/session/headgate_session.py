@@ -1,11 +1,13 @@
 #!/usr/bin/python3 -I
-"""Acts for the gateway as one user on a login node: submits, cancels and reads jobs over frames.
+"""Acts for the gateway as one user on a login node: submits and cancels jobs, handles their files.
 
 Installed by the site, owned by root, and force-command of every certificate the gateway gets. It
 needs Python 3.6 and its standard library, and imports nothing else. On standard input and output
 it speaks frames: two big-endian u32 (length of the header, length of the body), a JSON header of
 at most 1 MiB, at most 256 KiB of body. Frames of one message share an id; all but the last say
 `more`. Before the first frame it prints `HGS1 <nonce>`; the nonce comes in SSH_ORIGINAL_COMMAND.
+
+What is not known here is refused by the codes `op` and `version`; `ping` says the release.
 
 With `--only VERB:ROW[,sha256:DIGEST]` it does that one thing for that one job: a submission is
 compared with the digest before it is handed to sbatch.
@@ -16,6 +18,7 @@ import contextlib
 import errno
 import fcntl
 import hashlib
+import heapq
 import json
 import os
 import re
@@ -25,18 +28,27 @@ import subprocess
 import sys
 import threading
 import time
-from typing import IO, Any, Dict, List, Optional, Tuple
+import urllib.parse
+from typing import IO, Any, Dict, Iterator, List, Optional, Tuple
 
 PROTOCOL = "HGS1"
 VERSION = 1
+RELEASE = 2
+"""Counts what this program can do: 1 submits and reads output, 2 handles files and cleans up."""
 MAX_HEADER = 1024 * 1024
 MAX_BODY = 256 * 1024
 MAX_MESSAGE = 64 * 1024 * 1024
 MAX_WORDS = 4096
 WORKERS = 8
 PREFIX = struct.Struct(">II")
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+CONTENT = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 COMMAND_TIMEOUT = 60
 LOCK_TIMEOUT = 90
+MAX_ENTRIES = 1000
+MAX_DEPTH = 200
+DELETE_SECONDS = 20
+STALE_UPLOAD = 86400
 PRIVATE = ".headgate"
 INHERITED = ("HOME", "LANG", "LOGNAME", "PATH", "SHELL", "SLURM_CONF", "TZ", "USER")
 SBATCH_OPTIONS = frozenset(
@@ -63,6 +75,7 @@ ALLOWED = {
     "status": frozenset(("state", "ping")),
     "cancel": frozenset(("cancel", "withdraw", "state", "ping")),
     "collect": frozenset(("read", "state", "ping")),
+    "clean": frozenset(("clean", "ping")),
 }
 # What libslurm's slurm_strerror and the C library say of a way to slurmctld that is broken.
 AWAY = (
@@ -95,6 +108,7 @@ AWAY = (
     "Transport endpoint is not connected",
 )
 LIMITS = re.compile(r"(Assoc|QOS)\w*SubmitJob")
+UPLOAD = re.compile(r"[A-Za-z0-9-]{8,64}\Z")
 ROW = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 
 
@@ -300,6 +314,155 @@ class JobDirectory:
         }
 
 
+def quoted(name: bytes) -> str:
+    """A name in a message: names are bytes, and need not be text (RFC 3986 has the form)."""
+    return urllib.parse.quote_from_bytes(name)
+
+
+def components(text: object) -> List[bytes]:
+    """The components of a path in a message; none of them leads up."""
+    text = text if isinstance(text, str) else ".."
+    parts = [urllib.parse.unquote_to_bytes(part) for part in text.split("/") if part]
+    if any(part in (b"", b".", b"..") or b"/" in part or b"\0" in part for part in parts):
+        raise Refused("path", "not a path below the job's directory")
+    return parts
+
+
+def kind_of(mode: int) -> str:
+    """What a file is, in a word."""
+    if stat.S_ISREG(mode):
+        return "file"
+    if stat.S_ISDIR(mode):
+        return "directory"
+    return "link" if stat.S_ISLNK(mode) else "other"
+
+
+def missing(error: OSError) -> Refused:
+    """What a failure to open something means; a pipe without a reader is one (ENXIO)."""
+    if error.errno in (errno.ELOOP, errno.ENXIO):
+        return Refused("not_a_file", "it is a link or a special file: none is followed or opened")
+    if error.errno == errno.ENOTDIR:
+        return Refused("not_a_directory", "a part of the path is no directory, or a link")
+    return Refused("no_file", error.strerror)
+
+
+def described(folder: int, name: bytes) -> Dict[str, Any]:
+    """One entry of a directory."""
+    status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    target = os.readlink(name, dir_fd=folder) if stat.S_ISLNK(status.st_mode) else b""
+    return dict(about(status), name=quoted(name), target=quoted(target))
+
+
+def about(status: os.stat_result) -> Dict[str, Any]:
+    """What a file is, without its name."""
+    return {
+        "type": kind_of(status.st_mode),
+        "size": status.st_size,
+        "mtime_ns": status.st_mtime_ns,
+        "mode": stat.S_IMODE(status.st_mode),
+        "inode": "%x-%x" % (status.st_dev, status.st_ino),
+    }
+
+
+class Tree:
+    """What lies below a job's directory, and nothing else.
+
+    Each component is opened in the directory before it, links are never followed: what is
+    exchanged for a link while we walk is refused. Nobody finds the job's own `.headgate` here.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.open = []  # type: List[int]
+        self.enter(os.fsencode(path))
+
+    def close(self) -> None:
+        """Let go of what was walked through."""
+        while self.open:
+            os.close(self.open.pop())
+
+    def enter(self, name: bytes) -> int:
+        """Open a directory in the last one that was opened."""
+        if len(self.open) > MAX_DEPTH:
+            raise Refused("path", "too deep")
+        try:
+            self.open.append(os.open(name, FOLDER, dir_fd=self.open[-1] if self.open else None))
+        except OSError as error:
+            raise missing(error) from error
+        return self.open[-1]
+
+    def find(self, parts: List[bytes], *, make: bool = False) -> Tuple[int, bytes]:
+        """The open directory that has the last component, and that one's name.
+
+        With no component the directory itself; with `make`, what is missing above is made.
+        """
+        if parts[:1] == [os.fsencode(PRIVATE)]:
+            raise Refused("no_file", "there is no such file")
+        for name in parts[:-1]:
+            if make:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(name, 0o700, dir_fd=self.open[-1])
+            self.enter(name)
+        return self.open[-1], parts[-1] if parts else b"."
+
+    def status(self, parts: List[bytes]) -> os.stat_result:
+        """What is at a path; a link is described as itself."""
+        folder, name = self.find(parts)
+        try:
+            return os.stat(name, dir_fd=folder, follow_symlinks=False)
+        except OSError as error:
+            raise missing(error) from error
+
+    def file(self, parts: List[bytes]) -> int:
+        """An open regular file; what else there may be is not waited for."""
+        folder, name = self.find(parts)
+        try:
+            handle = os.open(name, CONTENT, dir_fd=folder)
+        except OSError as error:
+            raise missing(error) from error
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            os.close(handle)
+            raise Refused("not_a_file", "it is not a regular file")
+        return handle
+
+    def names(self) -> List[bytes]:
+        """What is in the last directory that was opened, but for what is ours."""
+        private = os.fsencode(PRIVATE) if len(self.open) == 1 else None
+        return [name for name in map(os.fsencode, os.listdir(self.open[-1])) if name != private]
+
+
+def forget_uploads(private: int) -> None:
+    """Take away what uploads that were given up have left."""
+    for name in os.listdir(private):
+        if name.startswith("upload-"):
+            with contextlib.suppress(FileNotFoundError):
+                status = os.stat(name, dir_fd=private, follow_symlinks=False)
+                if status.st_mtime < time.time() - STALE_UPLOAD:
+                    os.unlink(name, dir_fd=private)
+
+
+def remove_all(folder: int, names: List[bytes], until: float, depth: int = 0) -> None:
+    """Take away what is in an open directory, links themselves, nothing through them."""
+    for name in names:
+        if time.monotonic() > until:
+            raise Refused("unfinished", "more is to be removed")
+        try:
+            os.unlink(name, dir_fd=folder)
+            continue
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            if error.errno not in (errno.EISDIR, errno.EPERM):
+                raise
+        if depth > MAX_DEPTH:
+            raise Refused("path", "too deep")
+        inner = os.open(name, FOLDER, dir_fd=folder)
+        try:
+            remove_all(inner, [os.fsencode(one) for one in os.listdir(inner)], until, depth + 1)
+        finally:
+            os.close(inner)
+        os.rmdir(name, dir_fd=folder)
+
+
 def run(argv: List[str], stdin: bytes = b"", keep: Tuple[int, ...] = ()) -> Tuple[int, str, str]:
     """Run a command to its end; its status and its bounded words."""
     # A job inherits this environment whole (--export=ALL): nothing of a user's start-up files, nor
@@ -452,23 +615,35 @@ class Session:
 
     def dispatch(self, key: int, header: Dict[str, Any], body: bytes) -> Dict[str, Any]:
         """The reply to one message."""
+        if header.get("v", VERSION) != VERSION:
+            raise Refused("version", "this session program speaks version %d" % VERSION)
         op, row = str(header.get("op")), str(header.get("row", ""))
         if op != "ping" and not ROW.match(row):
             raise Refused("row", "not a row id")
         self.only.check(op, row)
-        if op == "ping":
-            return {"ok": True, "uid": os.getuid(), "python": sys.version.split()[0]}
-        if op == "submit":
-            return self.submit(row, header, body)
-        if op == "cancel":
-            return self.cancel(row, header)
-        if op == "withdraw":
-            return self.withdraw(header)
-        if op == "state":
-            return self.state(header)
-        if op == "read":
-            return self.read(key, header)
-        raise Refused("op", "unknown operation")
+        doing = {
+            "ping": self.ping,
+            "submit": lambda: self.submit(row, header, body),
+            "cancel": lambda: self.cancel(row, header),
+            "withdraw": lambda: self.withdraw(header),
+            "state": lambda: self.state(header),
+            "read": lambda: self.read(key, header),
+            "stat": lambda: self.stat(header),
+            "list": lambda: self.list(key, header),
+            "fetch": lambda: self.fetch(key, header),
+            "write": lambda: self.write(header, body),
+            "delete": lambda: self.delete(header),
+            "clean": lambda: self.clean(header),
+        }  # type: Dict[str, Any]
+        if op not in doing:
+            raise Refused("op", "this session program has no operation %s" % op)
+        return dict(doing[op]())
+
+    @staticmethod
+    def ping() -> Dict[str, Any]:
+        """What this is."""
+        here = {"uid": os.getuid(), "python": sys.version.split()[0]}
+        return dict(here, ok=True, release=RELEASE, path=os.path.abspath(__file__))
 
     def submit(self, row: str, header: Dict[str, Any], body: bytes) -> Dict[str, Any]:
         """Hand one sealed job to sbatch, once per attempt; said again, answer the same again."""
@@ -570,29 +745,21 @@ class Session:
             os.close(lock)
 
     def read(self, key: int, header: Dict[str, Any]) -> Dict[str, Any]:
-        """Send a file of the job's directory from an offset on; symbolic links are not followed."""
-        directory = self.directory(header)
-        name = header.get("file")
-        offset, left = number(header, "offset", 0), number(header, "limit", MAX_MESSAGE)
-        if name not in ("stdout", "stderr"):
+        """Send what a job has printed, from an offset on."""
+        offset, limit = number(header, "offset", 0), number(header, "limit", MAX_MESSAGE)
+        if header.get("file") not in ("stdout", "stderr"):
             raise Refused("file", "no such file")
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
-        try:
-            folder = os.open(directory.path, os.O_RDONLY | os.O_DIRECTORY)
-        except OSError as error:
-            raise Refused("no_file", error.strerror) from error
-        try:
-            directory.require_ours()
-            handle = os.open(name, flags, dir_fd=folder)
-        except OSError as error:
-            raise Refused("no_file", error.strerror) from error
-        finally:
-            os.close(folder)
+        with self.tree(header) as tree:
+            try:
+                handle = tree.file([os.fsencode(header["file"])])
+            except Refused as refused:
+                raise Refused("no_file", str(refused.reply["words"])) from refused
+        return self.send_file(key, handle, offset, limit)
+
+    def send_file(self, key: int, handle: int, offset: int, left: int) -> Dict[str, Any]:
+        """Send an open file from an offset on, and close it."""
         try:
             status = os.fstat(handle)
-            if not stat.S_ISREG(status.st_mode):
-                raise Refused("no_file", "%s is not a regular file" % name)
-            size = status.st_size
             os.lseek(handle, offset, os.SEEK_SET)
             while left > 0:
                 chunk = os.read(handle, min(MAX_BODY, left))
@@ -602,7 +769,114 @@ class Session:
                 self.send({"v": VERSION, "id": key, "ok": True, "more": True}, chunk)
         finally:
             os.close(handle)
-        return {"ok": True, "size": size}
+        return {"ok": True, "size": status.st_size}
+
+    def send_body(self, key: int, body: bytes) -> None:
+        """Send what is in memory."""
+        for start in range(0, len(body), MAX_BODY):
+            header = {"v": VERSION, "id": key, "ok": True, "more": True}
+            self.send(header, bytes(body[start : start + MAX_BODY]))
+
+    @contextlib.contextmanager
+    def tree(self, header: Dict[str, Any], *, make: bool = False) -> Iterator[Tree]:
+        """The tree of the directory that a message names, if it is there and ours."""
+        directory = self.directory(header)
+        if make:
+            directory.create()
+        elif not os.path.isdir(directory.private):
+            raise Refused("no_file", "there is no such directory")
+        directory.require_ours()
+        tree = Tree(directory.path)
+        try:
+            yield tree
+        finally:
+            tree.close()
+
+    def stat(self, header: Dict[str, Any]) -> Dict[str, Any]:
+        """What is at a path."""
+        with self.tree(header) as tree:
+            return dict(about(tree.status(components(header.get("path")))), ok=True)
+
+    def list(self, key: int, header: Dict[str, Any]) -> Dict[str, Any]:
+        """A page of a directory by the names' bytes: those after a name, so many at most."""
+        after = components(header.get("after", ""))
+        limit = min(number(header, "limit", MAX_ENTRIES, low=1), MAX_ENTRIES)
+        entries = []
+        with self.tree(header) as tree:
+            parts = components(header.get("path"))
+            tree.find([*parts, b""])
+            names = (name for name in tree.names() if not after or name > after[0])
+            page = heapq.nsmallest(limit + 1, names)
+            for name in page[:limit]:
+                with contextlib.suppress(FileNotFoundError):
+                    entries.append(described(tree.open[-1], name))
+        body, more = json.dumps(entries).encode("ascii"), {"ok": True, "more": True}
+        for start in range(0, len(body), MAX_BODY):
+            self.send(dict(more, v=VERSION, id=key), body[start : start + MAX_BODY])
+        return {"ok": True, "next": quoted(page[limit - 1]) if len(page) > limit else ""}
+
+    def fetch(self, key: int, header: Dict[str, Any]) -> Dict[str, Any]:
+        """Send a file from an offset on, as long as it is the one that was looked at."""
+        offset, limit = number(header, "offset", 0), number(header, "limit", MAX_MESSAGE)
+        with self.tree(header) as tree:
+            handle = tree.file(components(header.get("path")))
+        if header.get("inode", "") not in ("", about(os.fstat(handle))["inode"]):
+            os.close(handle)
+            raise Refused("changed", "there is another file now")
+        return self.send_file(key, handle, offset, limit)
+
+    def write(self, header: Dict[str, Any], body: bytes) -> Dict[str, Any]:
+        """Take a part of a file; it is there, whole, once the last one is."""
+        parts, upload = components(header.get("path")), str(header.get("upload"))
+        if not parts or not UPLOAD.match(upload):
+            raise Refused("path", "not a file that could be written")
+        offset, last = number(header, "offset", 0), header.get("last") is True
+        with self.tree(header, make=True) as tree:
+            private = os.open(PRIVATE, FOLDER, dir_fd=tree.open[0])
+            tree.open.insert(0, private)  # closed with the rest
+            if not offset:
+                forget_uploads(private)
+            flags = os.O_WRONLY | os.O_NOFOLLOW | (0 if offset else os.O_CREAT | os.O_EXCL)
+            handle = os.open("upload-" + upload, flags, 0o600, dir_fd=private)
+            try:
+                if os.fstat(handle).st_size != offset:
+                    raise Refused("malformed", "a part is missing")  # noqa: TRY301 - undone below
+                os.lseek(handle, offset, os.SEEK_SET)
+                view = memoryview(body)
+                while view:
+                    view = view[os.write(handle, view) :]
+                if last:
+                    os.fsync(handle)
+                    folder, name = tree.find(parts, make=True)
+                    os.rename("upload-" + upload, name, src_dir_fd=private, dst_dir_fd=folder)
+            except BaseException as error:
+                os.unlink("upload-" + upload, dir_fd=private)
+                if isinstance(error, IsADirectoryError):
+                    raise Refused("not_a_file", "a directory is there") from error
+                raise
+            finally:
+                os.close(handle)
+        return {"ok": True}
+
+    def delete(self, header: Dict[str, Any]) -> Dict[str, Any]:
+        """Remove a file, a link itself, or a directory with all that is in it."""
+        parts = components(header.get("path"))
+        if not parts:
+            raise Refused("path", "a job's directory itself is not removed")
+        with self.tree(header) as tree:
+            tree.status(parts)
+            remove_all(tree.open[-1], parts[-1:], time.monotonic() + DELETE_SECONDS)
+        return {"ok": True}
+
+    def clean(self, header: Dict[str, Any]) -> Dict[str, Any]:
+        """Remove a job's directory, its own files last: until then it is known whose it is."""
+        directory = self.directory(header)
+        if os.path.isdir(directory.private):
+            with self.tree(header) as tree:
+                for names in (tree.names(), [os.fsencode(PRIVATE)]):
+                    remove_all(tree.open[0], names, time.monotonic() + DELETE_SECONDS)
+            os.rmdir(directory.path)
+        return {"ok": True}
 
 
 def main() -> None:

@@ -26,8 +26,9 @@ OURS = (*SHIPPED, "testbed", "bench", "tests")
 DIRECTORIES = {*SHIPPED, "testbed", "tests", "bench", "constraints", "docs", "packaging"}
 LONGEST = 400
 LONGER = {
-    # Login nodes get one root-owned file that imports nothing of ours.
-    "gateway/session/headgate_session.py": 650,
+    # Login nodes get one root-owned file that imports nothing of ours,
+    # and acts on jobs and on their files.
+    "gateway/session/headgate_session.py": 900,
 }
 READ_THE_ENVIRONMENT = {
     "headgate/settings.py",  # hands it to commands

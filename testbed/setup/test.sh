@@ -26,7 +26,7 @@ else
     grep -rlE 'mark\.site\b' tests --include='*.py' | sort | sed 's/^/    /' >&2 || true
     die "nothing was run; 'make test SITE=embedded' runs all the others"
   fi
-  "$here/packages.sh" python slurm login containers zabbix authority
+  "$here/packages.sh" python slurm login containers zabbix authority units
 fi
 "$here/venv.sh"
 if ! .venv/bin/python -c 'import importlib.util as u, sys; sys.exit(not u.find_spec("pyslurm"))'; then

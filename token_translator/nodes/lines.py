@@ -148,33 +148,54 @@ def units(node: Node) -> str:
 # install -d -o {node.krl_user} -g root -m 0755 {folder}
 # ---- /etc/systemd/system/headgate-krl-fetch.service
 [Unit]
-Description=Fetch the SSH revocation list
-After=network-online.target
+Description=headgate: fetch the SSH revocation list
 Wants=network-online.target
+After=network-online.target
 
 [Service]
 Type=oneshot
 User={node.krl_user}
 ExecStart={node.krl_fetch} --url {tokens}/v1/krl \\
   --file {node.revoked_keys} --alarm-after {node.krl_max_age}
-ProtectSystem=strict
 ReadWritePaths={folder}
-ProtectHome=yes
-PrivateTmp=yes
-PrivateDevices=yes
+ProcSubset=pid
+PrivateUsers=yes
+
 NoNewPrivileges=yes
 CapabilityBoundingSet=
-RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX
+ProtectSystem=strict
+ProtectHome=yes
+ProtectProc=invisible
+ProtectClock=yes
+ProtectControlGroups=yes
+ProtectHostname=yes
+ProtectKernelLogs=yes
+ProtectKernelModules=yes
+ProtectKernelTunables=yes
+PrivateDevices=yes
+PrivateTmp=yes
+LockPersonality=yes
+MemoryDenyWriteExecute=yes
+RestrictNamespaces=yes
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6
+SystemCallArchitectures=native
+SystemCallErrorNumber=EPERM
 SystemCallFilter=@system-service
+SystemCallFilter=~@privileged @resources
+RemoveIPC=yes
+UMask=0022
 
 # ---- /etc/systemd/system/headgate-krl-fetch.timer
 [Unit]
-Description=Fetch the SSH revocation list every minute
+Description=headgate: fetch the SSH revocation list, from time to time
 
 [Timer]
 OnBootSec=15
 OnUnitActiveSec=60
 RandomizedDelaySec=15
+AccuracySec=5
 
 [Install]
 WantedBy=timers.target

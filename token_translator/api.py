@@ -152,7 +152,12 @@ async def post_seal(request: web.Request) -> web.Response:
     peer = await callers.service(request.headers.get(HEADER, ""), "seals")
     principal = await callers.behind(peer, bearer_token(request))
     new = await request.app[ISSUING].seal(
-        principal, instance=peer.instance, row=body.row, digest=body.digest, realm=body.realm
+        principal,
+        instance=peer.instance,
+        row=body.row,
+        digest=body.digest,
+        realm=body.realm,
+        request_id=request[REQUEST_ID],
     )
     return json_response(
         {"row": body.row, "digest": body.digest, "realm": body.realm}, status=201 if new else 200

@@ -223,6 +223,7 @@ def _serve_nodes(
             registered=outside.registry,
             passwords=OneTimePasswords(engine),
             requests=account_requests_of(settings, engine),
+            ledger=signer,
             clock=clock,
         )
         told = routes_pam.Info([issuer.url for issuer in settings.issuers], settings.audience)

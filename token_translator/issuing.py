@@ -174,27 +174,36 @@ class Issuing:
         return await self._sign(grant, account, wanted.public_key, subject)
 
     async def seal(
-        self, principal: Principal, *, instance: str, row: UUID, digest: str, realm: str
+        self,
+        principal: Principal,
+        *,
+        instance: str,
+        row: UUID,
+        digest: str,
+        realm: str,
+        request_id: str,
     ) -> bool:
         """Register what a service may later execute for the person; False if it was already.
 
         Raises:
             Conflict: `seal_conflict`: the row is sealed for something or somebody else.
         """
-        self._admit(principal, grants.Profile.SESSION, realm=realm)
-        await self._accounts.require_free(principal.identity, self._policy.realm(realm))
-        return await self._seals.add(
-            Seal(
-                instance=instance,
-                row=row,
-                digest=digest,
-                identity=principal.identity,
-                realm=self._policy.realm(realm),
-                client_id=principal.client_id[:255],
-                token=grants.token_fingerprint(principal),
-                sealed_at=self._clock.now(),
+        subject = _subject(principal, grants.Profile.SESSION, instance, request_id)
+        async with self._recorded(msgspec.structs.replace(subject, row=str(row), verb="seal")):
+            self._admit(principal, grants.Profile.SESSION, realm=realm)
+            await self._accounts.require_free(principal.identity, self._policy.realm(realm))
+            return await self._seals.add(
+                Seal(
+                    instance=instance,
+                    row=row,
+                    digest=digest,
+                    identity=principal.identity,
+                    realm=self._policy.realm(realm),
+                    client_id=subject.client_id,
+                    token=subject.token,
+                    sealed_at=self._clock.now(),
+                )
             )
-        )
 
     async def for_seal(
         self, *, instance: str, row: UUID, verb: Verb, public_key: str, request_id: str

@@ -2,19 +2,23 @@
 
 import ipaddress
 import math
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
 from hmac import compare_digest
 from typing import Protocol
 
+import msgspec
 import structlog
 
 from headgate import registry
 from headgate.clock import Clock, rfc3339
 from headgate.identity import Identity, Principal
-from headgate.problems import Forbidden, TooMany, Unauthenticated
+from headgate.problems import Forbidden, Problem, TooMany, Unauthenticated, Unavailable
+from token_translator import wire
 from token_translator.account_requests import AccountRequests
-from token_translator.grants import Account, Command, Profile
+from token_translator.grants import Account, Command, Profile, token_fingerprint
+from token_translator.notes import MAX_DETAIL
 from token_translator.one_time_passwords import Login, OneTimePasswords
 from token_translator.pam_settings import PamSettings
 from token_translator.rulebook import RuleBook
@@ -22,6 +26,8 @@ from token_translator.rules import Asked, Rule
 from token_translator.throttle import Throttle
 
 log = structlog.get_logger(__name__)
+
+NOBODY = Identity("", "")
 
 
 class Registry(Protocol):
@@ -39,6 +45,13 @@ class Standings(Protocol):
 
     async def require_free(self, identity: Identity, realm: str) -> None:
         """Return if no hold is in force; raises `Forbidden` (`suspended`) or `Unavailable`."""
+
+
+class Ledger(Protocol):
+    """Where each login that PAM was told of is recorded."""
+
+    async def note(self, subject: wire.Subject, event: str, *, detail: str = "") -> None:
+        """Have something recorded; raises `Unavailable`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +75,7 @@ class PamLogins:
         registered: Registry,
         passwords: OneTimePasswords,
         requests: AccountRequests,
+        ledger: Ledger,
         clock: Clock,
     ) -> None:
         self.settings = settings
@@ -70,6 +84,7 @@ class PamLogins:
         self._registered = registered
         self._passwords = passwords
         self._requests = requests
+        self._ledger = ledger
         self._clock = clock
         self._made = Throttle(settings.per_minute)
         self._nodes = [
@@ -78,32 +93,46 @@ class PamLogins:
             for address in node.addresses
         ]
 
-    async def opens(self, principal: Principal, username: str) -> bool:
+    async def opens(self, principal: Principal, username: str, request_id: str) -> bool:
         """Whether a token's holder may log in as `username` at this moment.
 
         Raises:
-            Forbidden: no rule lets them log in so, no account, or a hold. Unavailable.
+            Forbidden: no rule lets them log in so, no account, or a hold.
+            Unavailable: something is away, the ledger too: nobody is let in unrecorded.
         """
-        account = await self._account(principal)
-        return compare_digest(account.account.encode(), username.encode())
+        about = self._subject(principal.identity, request_id)
+        about = msgspec.structs.replace(
+            about,
+            client_id=principal.client_id[: wire.MAX_FIELD],
+            token=token_fingerprint(principal),
+        )
+        return await self._recorded(
+            about, f"by token, as {username}", username, lambda: self._account(principal)
+        )
 
-    async def opens_once(self, password: str, username: str, address: str) -> bool:
+    async def opens_once(self, password: str, username: str, address: str, request_id: str) -> bool:
         """Whether a one-time password opens an account of the node that asks; it is used up.
 
         Raises:
             Unauthenticated: it is none, was used, or is for somebody or somewhere else.
-            Forbidden: the asking node is unknown; or no account any more, or a hold. Unavailable.
+            Forbidden: the asking node is unknown; or no account any more, or a hold.
+            Unavailable: as `opens`.
         """
         node = self._node(address)
+        how = f"by one-time password, as {username}, on {node}"
         login = await self._passwords.use(
             password.upper(), account=username, host=node, now=self._clock.now()
         )
         if login is None:
             log.warning("one_time_password_refused", node=node)
+            about = self._subject(NOBODY, request_id)
+            await self._refused(msgspec.structs.replace(about, instance=node), how)
             raise Unauthenticated("This one-time password is unknown, used or too old.")
         # Who was suspended in the meantime does not get in with what they had.
-        account = await self._accounts.account(login.identity, login.realm)
-        return compare_digest(account.account.encode(), username.encode())
+        about = self._subject(login.identity, request_id)
+        return await self._recorded(
+            about, how, username, lambda: self._accounts.account(login.identity, login.realm)
+        )
 
     async def password(self, principal: Principal, host: str | None) -> tuple[str, str, str]:
         """A one-time password for a host, that host, and until when (RFC 3339).
@@ -151,6 +180,45 @@ class PamLogins:
             return found
         since = await self._asked(principal.identity)
         return State("pending", f"Asked for since {rfc3339(since)}. {found.message}")
+
+    def _subject(self, identity: Identity, request_id: str) -> wire.Subject:
+        return wire.Subject(
+            iss=identity.iss,
+            sub=identity.sub,
+            account="",
+            realm=self.settings.realm,
+            profile="pam",
+            request_id=request_id,
+        )
+
+    async def _recorded(
+        self,
+        about: wire.Subject,
+        how: str,
+        username: str,
+        find: Callable[[], Awaitable[Account]],
+    ) -> bool:
+        """Whether the account found is the one asked for; the ledger has it before we say so."""
+        try:
+            account = await find()
+        except Unavailable:
+            raise
+        except Problem as problem:
+            await self._refused(about, f"{how}: {problem.stable_code}")
+            raise
+        about = msgspec.structs.replace(about, account=account.account)
+        if not compare_digest(account.account.encode(), username.encode()):
+            await self._refused(about, f"{how}: another account")
+            return False
+        await self._ledger.note(about, "pam_accepted", detail=how[:MAX_DETAIL])
+        return True
+
+    async def _refused(self, about: wire.Subject, how: str) -> None:
+        """Have it recorded; it is a refusal, whether that can be done or not."""
+        try:
+            await self._ledger.note(about, "pam_refused", detail=how[:MAX_DETAIL])
+        except Problem as failure:
+            log.warning("refusal_not_recorded", why=failure.stable_code)
 
     async def _asked(self, identity: Identity) -> datetime:
         now = self._clock.now()

@@ -12,7 +12,7 @@ import msgspec
 from aiohttp import web
 
 from headgate.problems import Forbidden, Invalid, NotFound
-from headgate.web import bearer_token, json_body, json_response
+from headgate.web import REQUEST_ID, bearer_token, json_body, json_response
 from token_translator.callers import Callers
 from token_translator.one_time_passwords import SHAPE
 from token_translator.pam import PamLogins, State
@@ -90,10 +90,12 @@ async def verify_user(request: web.Request) -> web.Response:
         raise Invalid("username: this parameter is needed.", code="username_missing")
     credential, logins = bearer_token(request), request.app[LOGINS]
     if SHAPE.fullmatch(credential.upper()):
-        verified = await logins.opens_once(credential, username, request.remote or "")
+        verified = await logins.opens_once(
+            credential, username, request.remote or "", request[REQUEST_ID]
+        )
     else:
         principal = await request.app[CALLERS].person(credential)
-        verified = await logins.opens(principal, username)
+        verified = await logins.opens(principal, username, request[REQUEST_ID])
     return _secret({"state": "deployed", "verified": verified})
 
 

@@ -15,6 +15,7 @@ from headgate import service
 from headgate.clock import Clock
 from headgate.oidc import TokenVerifier
 from headgate.peers import PeerSigner, PeerVerifier
+from headgate.problems import Unavailable
 from headgate.registry import RegistryClient
 from token_translator import (
     api,
@@ -46,6 +47,10 @@ from token_translator.stops import Stops
 from token_translator.store import DatabaseSeals
 from token_translator.suspending import Suspending, Tell, nobody
 from token_translator.used_credentials import UsedCredentials
+
+
+STOPPED_SECONDS = 0.5
+"""A service that is stopped hears nothing more after that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +122,7 @@ async def assembled(settings: Settings, clock: Clock) -> AsyncIterator[web.Appli
                     accounts=Standing(registry=outside.registry, holds=feed),
                     signer=signer,
                     seals=seals,
+                    services=Stops(engine),
                     clock=clock,
                 ),
                 delegations=Delegations(
@@ -179,9 +185,16 @@ async def _denying(
     administrators = Administrators(settings.administrators, clock)
     routes_holds.add(app, callers, administrators, suspending)
     routes_changes.add(app, callers, feed, lists)
+    stops = Stops(engine)
+
+    async def send_stopped_away() -> None:
+        with contextlib.suppress(Unavailable):  # and then no heartbeat is sent either
+            feed.send_away(await stops.instances())
+
     works = (
         feed.run(),
         service.every(RETRY_SECONDS, revocations.catch_up, clock=clock, name="revocations"),
+        service.every(STOPPED_SECONDS, send_stopped_away, clock=clock, name="stops"),
         service.every(LOOK_SECONDS, continuity.turn, clock=clock, name="continuity"),
     )
     tasks = [asyncio.create_task(work) for work in works]

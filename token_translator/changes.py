@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Protocol
 
 import msgspec
@@ -75,9 +75,10 @@ class _Change(msgspec.Struct, frozen=True):
 
 
 class _Listener:
-    """The parts that one connection has still to send, then None."""
+    """The parts that one connection of a service has still to send, then None."""
 
-    def __init__(self) -> None:
+    def __init__(self, instance: str) -> None:
+        self.instance = instance
         self.parts: asyncio.Queue[bytes | None] = asyncio.Queue()
 
     def give(self, part: bytes) -> bool:
@@ -171,8 +172,8 @@ class Feed:
                 self._apply(change)
 
     @contextlib.asynccontextmanager
-    async def listening(self) -> AsyncIterator[AsyncIterator[bytes]]:
-        """What one listener has to be sent, from the snapshot on, while the context is open.
+    async def listening(self, instance: str) -> AsyncIterator[AsyncIterator[bytes]]:
+        """What one service has to be sent, from the snapshot on, while the context is open.
 
         Raises:
             Unavailable: the database is away. TooMany: too many listen here.
@@ -180,13 +181,19 @@ class Feed:
         if self._closed or len(self._listeners) >= MAX_LISTENERS:
             raise TooMany("Too many listen here.", retry_after=5)
         await self.look()
-        listener = _Listener()
+        listener = _Listener(instance)
         listener.give(self._snapshot())
         self._listeners.add(listener)
         try:
             yield _parts(listener)
         finally:
             self._listeners.discard(listener)
+
+    def send_away(self, instances: Collection[str]) -> None:
+        """End the streams of these services: they may not listen any more."""
+        for listener in self._listeners:
+            if listener.instance in instances:
+                listener.end()
 
     def close(self) -> None:
         """Send everybody away."""

@@ -57,6 +57,13 @@ class Signer(Protocol):
         """Revoke certificates for good."""
 
 
+class Services(Protocol):
+    """Which services may do anything at all."""
+
+    async def require_running(self, instance: str) -> None:
+        """Return if it is not stopped; raises `Forbidden` (`service_stopped`), `Unavailable`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """What this site allows; times are those of the settings."""
@@ -123,12 +130,14 @@ class Issuing:
         accounts: Accounts,
         signer: Signer,
         seals: SealStore,
+        services: Services,
         clock: Clock,
     ) -> None:
         self._policy = policy
         self._accounts = accounts
         self._signer = signer
         self._seals = seals
+        self._services = services
         self._clock = clock
         self._pace = Throttle(policy.per_minute)
         self._by_person = Throttle(policy.sealed_per_minute)
@@ -347,7 +356,9 @@ class Issuing:
         signed = await self._signer.sign(
             grant, public_key=public_key.strip(), key_id=key_id, subject=subject
         )
-        # Whoever was suspended while this was signed does not get it.
+        # Who was suspended or stopped while this was signed does not get it.
+        if subject.instance:
+            await self._services.require_running(subject.instance)
         await self._accounts.require_free(Identity(subject.iss, subject.sub), account.realm)
         return Issued(signed.certificate, signed.serial, key_id, grant, account)
 

@@ -50,7 +50,7 @@ async def get_revocation_list(request: web.Request) -> web.Response:
 async def get_changes(request: web.Request) -> web.StreamResponse:
     """The change feed as server-sent events, for services; see `headgate.changes`."""
     peer = await request.app[CALLERS].service(request.headers.get(HEADER, ""), "changes.read")
-    async with request.app[FEED].listening() as parts:
+    async with request.app[FEED].listening(peer.instance) as parts:
         response = web.StreamResponse(
             headers={
                 "Content-Type": sse.MEDIA_TYPE,

@@ -6,12 +6,12 @@ from datetime import UTC, datetime
 from uuid import uuid4
 
 from sqlalchemy import delete, insert, select
-from sqlalchemy.exc import IntegrityError, OperationalError
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from headgate.problems import Forbidden, Unavailable
+from headgate.problems import Forbidden
 from token_translator import note_store, notes
-from token_translator.database import READ_ONLY
+from token_translator.database import READ_ONLY, answering
 from token_translator.notes import Note
 from token_translator.tables import STOPS
 
@@ -40,11 +40,9 @@ class Stops:
             Forbidden: `service_stopped`. Unavailable: the database is away.
         """
         wanted = select(STOPS.c.reason).where(STOPS.c.instance == instance)
-        try:
+        with answering():
             async with self._reader.connect() as connection:
                 reason = await connection.scalar(wanted)
-        except OperationalError as error:
-            raise Unavailable("The database does not answer.", retry_after=1) from error
         if reason is not None:
             raise Forbidden(f"This service is stopped here: {reason}", code="service_stopped")
 
@@ -72,6 +70,12 @@ class Stops:
             if done.rowcount:
                 await _note(connection, "service_started", instance, notes.detail(by), now)
         return done.rowcount > 0
+
+    async def instances(self) -> frozenset[str]:
+        """The services that are stopped; raises `Unavailable`."""
+        with answering():
+            async with self._reader.connect() as connection:
+                return frozenset(await connection.scalars(select(STOPS.c.instance)))
 
     async def all(self) -> Sequence[Stop]:
         """Every service that is stopped."""

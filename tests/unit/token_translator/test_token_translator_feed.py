@@ -143,7 +143,7 @@ class Bench:
     @contextlib.asynccontextmanager
     async def listening(self) -> AsyncIterator[Ear]:
         """One listener."""
-        async with self.feed.listening() as parts:
+        async with self.feed.listening("gateway") as parts:
             yield Ear(parts)
 
 

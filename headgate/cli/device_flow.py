@@ -66,7 +66,7 @@ async def finish(oauth: IssuerClient, code: DeviceCode) -> Login:
     Raises:
         IssuerFailure: denied, or the code expired first.
     """
-    interval = max(code.interval, 0.1)
+    interval = min(max(code.interval, 0.1), LONGEST_INTERVAL_SECONDS)
     ends = oauth.clock.monotonic() + code.expires_in
     while oauth.clock.monotonic() < ends:
         await oauth.clock.sleep(interval)

@@ -11,6 +11,8 @@ from headgate.cli.oauth import Demand, IssuerClient, IssuerFailure
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512")
 SKEW = timedelta(seconds=60)
+_LATEST = 2**53
+"""Seconds since the epoch that are still a moment."""
 
 
 async def check(oauth: IssuerClient, token: str, *, nonce: str, demand: Demand) -> None:
@@ -59,7 +61,8 @@ def _fault(
 
 def _moment(claims: Mapping[str, Any], name: str) -> float:
     value = claims.get(name)
-    return float(value) if isinstance(value, int | float) else 0.0
+    known = isinstance(value, int | float) and abs(value) < _LATEST
+    return float(value) if known and isinstance(value, int | float) else 0.0
 
 
 def _wrong(oauth: IssuerClient, what: str) -> IssuerFailure:

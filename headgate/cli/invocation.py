@@ -40,6 +40,9 @@ class Invocation(Services):
             self._fail(error, error.status)
         except HeadgateError as error:
             self._fail(error, exits.FAILED)
+        except (ArithmeticError, RecursionError) as error:
+            words = f"An answer came that makes no sense ({type(error).__name__}: {error})."
+            self._fail(CommandFailure(words, code="unexpected_answer"), exits.FAILED)
 
     def _fail(self, error: HeadgateError | CommandFailure, status: int) -> NoReturn:
         refused = isinstance(error, AuthenticationError) and self.source is not None

@@ -117,6 +117,10 @@ class IssuerClient:
             raise IssuerFailure(
                 f"The issuer at {self.issuer} calls itself {document.get('issuer')}."
             )
+        grants = document.get("grant_types_supported", [])
+        named = all(isinstance(document.get(name, ""), str) for name in _ENDPOINTS)
+        if not named or not isinstance(grants, list):
+            raise IssuerFailure(f"The issuer {self.issuer} describes itself in a way that is none.")
         metadata = AuthorizationServerMetadata(document)
         if not self._insecure:
             try:
@@ -126,7 +130,7 @@ class IssuerClient:
                 raise IssuerFailure(f"The issuer {self.issuer} is not usable: {error}.") from error
         for name in _ENDPOINTS:
             # The browser is handed one of them: of whatever else an address can start, none.
-            url = URL(str(metadata.get(name) or self.issuer))
+            url = _address(str(metadata.get(name) or self.issuer))
             if url.scheme != "https" and not (
                 url.scheme == "http" and (self._insecure or is_private(url))
             ):
@@ -138,7 +142,7 @@ class IssuerClient:
             revocation=str(metadata.get("revocation_endpoint") or ""),
             keys=str(metadata.get("jwks_uri") or ""),
             names_itself=metadata.get("authorization_response_iss_parameter_supported") is True,
-            exchanges=EXCHANGE_GRANT in (metadata.get("grant_types_supported") or ()),
+            exchanges=EXCHANGE_GRANT in grants,
         )
 
     async def grant(self, grant_type: str, **fields: str) -> Granted:
@@ -270,6 +274,13 @@ async def _bounded(response: aiohttp.ClientResponse) -> bytes:
         if len(body) > MAX_ANSWER_BYTES:
             raise IssuerFailure(f"{response.url} answered more than {MAX_ANSWER_BYTES} bytes.")
     return bytes(body)
+
+
+def _address(text: str) -> URL:
+    try:
+        return URL(text)
+    except ValueError:
+        return URL()  # a port beyond all, half an IPv6 address: no scheme, so refused
 
 
 def number(value: object, default: float) -> float:

@@ -328,7 +328,10 @@ class Services:
 
 
 def _own_machine(url: str) -> bool:
-    return URL(url).scheme == "http" and is_private(URL(url))
+    try:
+        return URL(url).scheme == "http" and is_private(URL(url))
+    except ValueError:
+        return False  # no address at all
 
 
 def stronger(url: str, demand: Demand) -> str:

@@ -28,7 +28,10 @@ def moment(when: datetime | None, now: datetime) -> str:
     """Local time, as short as it is clear from `now`: `14:03`, `Nov 20 14:03`, `2025-11-20`."""
     if when is None:
         return "-"
-    local, today = when.astimezone(), now.astimezone()
+    try:
+        local, today = when.astimezone(), now.astimezone()
+    except OverflowError:
+        return when.date().isoformat()  # at an end of the calendar
     if local.date() == today.date():
         return local.strftime("%H:%M:%S")
     if abs(today - local) < timedelta(days=180):

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 from headgate.problems import STEP_UP
 
+_SECONDS = re.compile(r"[0-9]{1,9}")
 _PARAMETER = re.compile(r'([A-Za-z_]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]+))')
 
 
@@ -20,4 +21,4 @@ def step_up(headers: Mapping[str, str]) -> tuple[tuple[str, ...], int | None] | 
     if found.get("error") != STEP_UP:
         return None
     age = found.get("max_age", "")
-    return tuple(found.get("acr_values", "").split()), int(age) if age.isdecimal() else None
+    return tuple(found.get("acr_values", "").split()), int(age) if _SECONDS.fullmatch(age) else None

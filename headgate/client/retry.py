@@ -50,7 +50,7 @@ def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
         return min(float(value), MAX_RETRY_AFTER_SECONDS)
     try:
         moment = parsedate_to_datetime(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)

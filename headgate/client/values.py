@@ -7,7 +7,7 @@ that a newer gateway adds are ignored on reading; nothing that this release does
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -216,7 +216,7 @@ class LoginNode(_Read, frozen=True):
     """A login node of the site: an SSH address, and the user base whose accounts it has."""
 
     host: str
-    port: int = 22
+    port: Annotated[int, msgspec.Meta(ge=1, le=65535)] = 22
     realm: str = ""
 
 

@@ -21,6 +21,9 @@ from headgate.cli.ssh.agent import Agent, AgentError
 from headgate.cli.ssh.wire import Certificate, WireError, blob
 from headgate.cli.wording import moment
 
+_LATEST = 253402300799
+"""The last second of the year 9999, since the epoch."""
+
 
 class About(msgspec.Struct, frozen=True, kw_only=True):
     """What `identity.json` says; `account` is the local account that the certificate opens.
@@ -153,7 +156,9 @@ class Identity:
     def until(self) -> datetime | None:
         """When the certificate ends."""
         certificate = self.certificate
-        return datetime.fromtimestamp(certificate.valid_before, UTC) if certificate else None
+        if certificate is None:
+            return None
+        return datetime.fromtimestamp(min(certificate.valid_before, _LATEST), UTC)
 
     def sentence(self, now: datetime) -> str:
         """The certificate for a person: account and end, in local time; empty: there is none."""
@@ -217,4 +222,6 @@ def _checked(line: str, key: Ed25519PrivateKey) -> Certificate:
         raise CommandFailure(f"The token translator sent no certificate: {error}.") from error
     if not ours or "\n" in line.strip():
         raise CommandFailure("The token translator sent a certificate for another key.")
+    if certificate.valid_before > _LATEST:
+        raise CommandFailure("The token translator sent a certificate that never ends.")
     return certificate

@@ -37,6 +37,8 @@ class FakeTranslator:
     delegations: list[dict[str, Any]] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
     tokens: list[str] = field(default_factory=list)
+    certificates: list[str] = field(default_factory=list)
+    answered: str = ""
     authority: Ed25519PrivateKey = field(default_factory=Ed25519PrivateKey.generate)
 
     def admit(self, request: web.Request) -> Issued:
@@ -77,6 +79,7 @@ class FakeTranslator:
             .valid_before(now + self.lifetime)
             .sign(self.authority)
         )
+        self.certificates.append(certificate.public_bytes().decode())
         return web.json_response(
             {
                 "certificate": certificate.public_bytes().decode(),
@@ -86,7 +89,7 @@ class FakeTranslator:
                 "account": account,
                 "realm": body.get("realm", "hpc"),
                 "valid_after": _time(now - 60),
-                "valid_before": _time(now + self.lifetime),
+                "valid_before": self.answered or _time(now + self.lifetime),
             },
             status=201,
         )

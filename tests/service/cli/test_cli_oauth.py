@@ -133,3 +133,22 @@ async def test_an_issuer_names_https_addresses_only(
     }
     with pytest.raises(IssuerFailure, match=f"{endpoint} is not https"):
         oauth._checked(document)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"token_endpoint": 5},
+        {"jwks_uri": ["x"]},
+        {"token_endpoint": "https://iam.example.org:99999999/"},
+        {"authorization_endpoint": "https://["},
+        {"grant_types_supported": 5},
+    ],
+)
+async def test_an_issuers_odd_addresses_are_a_sentence(
+    oauth: IssuerClient, more: dict[str, object]
+):
+    """Numbers, lists and ports beyond all are no addresses, and a number is no list of grants."""
+    document = {"issuer": oauth.issuer, "token_endpoint": f"{oauth.issuer}token"}
+    with pytest.raises(IssuerFailure):
+        oauth._checked({**document, **more})

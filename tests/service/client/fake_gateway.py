@@ -23,7 +23,8 @@ class FakeGateway:
     """The state of one fake gateway. Faults are consumed in order by requests that match.
 
     A fault is (method, kind): `drop` answers nothing but does the work, `refuse` drops before it,
-    `busy` is 503 with Retry-After, `limited` 429, `proxy` an HTML 502, `denied` a 401.
+    `busy` is 503 with Retry-After, `limited` 429, `proxy` an HTML 502, `denied` a 401. `answer`
+    answers everything instead.
     """
 
     url: str = ""
@@ -45,6 +46,7 @@ class FakeGateway:
     )
     seen: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
     page_bytes: int = 1 << 20
+    answer: Handler | None = None
 
     def add_job(self, **fields: object) -> dict[str, Any]:
         """A job that exists already, `new` unless told otherwise."""
@@ -179,6 +181,8 @@ def _misbehaviour(gateway: FakeGateway):  # noqa: ANN202 - aiohttp has no public
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
         gateway.seen.append((request.method, request.path_qs, dict(request.headers)))
+        if gateway.answer is not None:
+            return await gateway.answer(request)
         for fault in gateway.faults:
             if fault[0] == request.method:
                 gateway.faults.remove(fault)

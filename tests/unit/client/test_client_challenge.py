@@ -16,6 +16,8 @@ WANTED = "insufficient_user_authentication"
         (f"Bearer error={WANTED}, max_age=0", ((), 0)),
         (f'Bearer realm="x, y=\\"z\\"", error="{WANTED}"', ((), None)),
         (f'Bearer error="{WANTED}", max_age="soon"', ((), None)),
+        (f'Bearer error="{WANTED}", max_age="{"9" * 5000}"', ((), None)),
+        (f'Bearer error="{WANTED}", max_age="٣"', ((), None)),
         ('Bearer error="invalid_token"', None),
         (f'Bearer error_description="{WANTED}", error="invalid_token"', None),
         (f'Basic error="{WANTED}"', None),

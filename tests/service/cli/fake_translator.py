@@ -1,5 +1,6 @@
 """A token translator that signs for whoever has a token of one issuer, and asks what it is told."""
 
+import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator
@@ -39,6 +40,12 @@ class FakeTranslator:
     tokens: list[str] = field(default_factory=list)
     certificates: list[str] = field(default_factory=list)
     answered: str = ""
+    gate: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        """Let everybody in, until a test closes the gate."""
+        self.gate.set()
+
     authority: Ed25519PrivateKey = field(default_factory=Ed25519PrivateKey.generate)
 
     def admit(self, request: web.Request) -> Issued:
@@ -64,6 +71,7 @@ class FakeTranslator:
             raise Forbidden("Your account is suspended: misuse.", code="suspended")
         body = await request.json()
         self.keys.append(body["public_key"])
+        await self.gate.wait()
         key = load_ssh_public_key(body["public_key"].encode())
         if self.other_key:
             key = Ed25519PrivateKey.generate().public_key()

@@ -1,12 +1,15 @@
 """What a person does with a certificate: ssh, its configuration, status, delegations, logout."""
 
+import asyncio
 import stat
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
 from testbed.issuer.settings import IssuerSettings
+from testbed.waiting import until
 from tests.service.cli.command_line import CommandLine
 from tests.service.cli.fake_translator import FakeTranslator
 from tests.service.cli.ssh_login import SETTINGS, directory, login
@@ -135,6 +138,27 @@ async def test_logout_forgets_key_and_certificate(headgate: CommandLine, gateway
     assert done.stderr.count(b"\n") == 1
     (await headgate("login", gateway.url)).checked()
     (await headgate(*quick)).checked()
+
+
+async def test_logout_waits_for_a_renewal(headgate: CommandLine, translator: FakeTranslator):
+    """A certificate that is on its way while the person logs out is forgotten, too."""
+    (await headgate("ssh-renew")).checked()
+    translator.gate.clear()
+    renewal = asyncio.create_task(headgate("ssh-renew", "--force"))
+    await until(lambda: len(translator.keys) == 2, seconds=30)
+    logout = await headgate.start("logout")
+    lock = directory(headgate) / "identity.json.lock"
+    files = Path(f"/proc/{logout.pid}/fd")
+    await until(
+        lambda: logout.returncode is not None or lock in {p.resolve() for p in files.glob("*")},
+        seconds=30,
+    )
+    assert logout.returncode is None
+    translator.gate.set()
+    await asyncio.gather(renewal, logout.communicate())
+    assert logout.returncode == 0
+    left = {path.name for path in directory(headgate).iterdir()}
+    assert left <= {"identity.json", "identity.json.lock", "known_hosts"}
 
 
 async def test_delegations(headgate: CommandLine, translator: FakeTranslator):

@@ -11,8 +11,8 @@ from bench.table import ROUNDS, Row, milliseconds
 from headgate.command import run
 from headgate.settings import command_environment
 from testbed.site import Site
-from token_translator import wire
-from token_translator.krl import RevocationList
+from token_translator.signer.krl import RevocationList
+from token_translator.signer.revocations import Now
 
 REVOKED = 10_000
 AMONG = 15_000
@@ -28,7 +28,7 @@ async def rows(site: Site, folder: Path) -> list[Row]:
     authority = key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
     (folder / "ca.pub").write_text(f"{authority}\n", encoding="ascii")
     (folder / "spec").write_text("".join(f"serial: {n}\n" for n in serials), encoding="ascii")
-    now = wire.RevokedNow(1, 1, tuple((n, n) for n in serials), (), ())
+    now = Now(1, tuple((n, n) for n in serials), (), ())
     ours: list[float] = []
     bare: list[float] = []
     size = 0

@@ -3,13 +3,14 @@
 
 One file that needs Python 3.6, its standard library and ssh-keygen, and nothing of ours. It asks
 `GET /v1/krl` with the ETag of what is installed, follows no redirect, accepts a list only if it is
-complete, newer and one that ssh-keygen reads, and puts it in place by a rename. On every failure
-the list that is there stays: an old one revokes less, but none at all locks everybody out.
+complete, newer, one that ssh-keygen reads, and signed as today's by a key of `--user-ca`, and puts
+it in place by a rename. On every failure the list that is there stays: an old one revokes less, but
+none at all locks everybody out.
 
 Exit status: 0 confirmed; 1 failed, and the list is younger than `--alarm-after`; 2 failed, and it
 is older, or there is none; 64 wrong words; 75 another run is at it.
 
-Source of the list's header: OpenSSH PROTOCOL.krl.
+Sources: OpenSSH PROTOCOL.krl (the list's header), ssh-keygen(1), ALLOWED SIGNERS.
 """
 
 import argparse
@@ -27,24 +28,27 @@ import struct
 import subprocess
 import sys
 import syslog
+import tempfile
 import time
 import urllib.parse
 from typing import Any, Dict, Iterator, List, NoReturn, Optional, Sequence, Tuple
 
-CONFIRMED, FAILED, ALARM, USAGE, BUSY = 0, 1, 2, 64, 75
+Word = Tuple[str, List[str]]  # a statement of the signer's, and signatures of it in base64
 
+CONFIRMED, FAILED, ALARM, USAGE, BUSY = 0, 1, 2, 64, 75
 HEADER = struct.Struct(">8sIQQ")
-MAGIC = b"SSHKRL\n\0"
-FORMAT = 1
+MAGIC, FORMAT = b"SSHKRL\n\0", 1
 LOOPBACK = frozenset(("127.0.0.1", "::1", "localhost"))
-MODE = 0o644
-MAX_STATUS = 64 * 1024
-MAX_VERSION, MAX_JUMP = 2**62, 2**32
-"""A version beyond them would make every true one that follows look old."""
+MODE, MAX_STATUS = 0o644, 64 * 1024
+USER_CA = "/etc/ssh/headgate_user_ca.pub"
+MAX_VERSION, MAX_JUMP = 2**62, 2**32  # beyond them every true one that follows would look old
 ETAG = re.compile(r'(W/)?"[!#-~]{1,128}"')
 ASK_AGAIN = frozenset(range(400, 500)) - {401, 403, 404, 429}
-CLOCK_SLACK = 300.0
-"""A confirmation this many seconds in the future is a clock that was set back, and no proof."""
+CLOCK_SLACK = 300.0  # a confirmation further in the future is a clock set back, and no proof
+NAMESPACE = "krl@headgate"
+STATEMENT = re.compile(r"v1;version=(\d{1,19});sha256=([0-9a-f]{64});at=(\d{1,12})")
+ARMOUR = "-----BEGIN SSH SIGNATURE-----\n{}\n-----END SSH SIGNATURE-----\n"
+STALE = 900.0  # what the signer said longer ago is no answer to a question of now
 
 
 class Failure(Exception):  # noqa: N818 - an outcome that is reported, not an accident
@@ -68,11 +72,7 @@ class Place:
         os.close(self.folder)
 
     def read(self, name: str, limit: int) -> bytes:
-        """A file's content; empty if there is none.
-
-        Raises:
-            Failure: it is no regular file of that size, or cannot be read.
-        """
+        """A regular file's content; empty if there is none. Raises `Failure`."""
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
         try:
             with os.fdopen(os.open(name, flags, dir_fd=self.folder), "rb") as file:
@@ -89,12 +89,9 @@ class Place:
 
     @contextlib.contextmanager
     def written(self, name: str, content: bytes) -> Iterator[str]:
-        """A new file beside `name`, durable; at the end of the block it takes that name.
+        """The path of a durable new file, which takes that name at the end of the block.
 
-        The value is its path, for a look at it; if the block raises, it goes away again.
-
-        Raises:
-            Failure: it cannot be written.
+        If the block raises, it goes away again. Raises `Failure`.
         """
         fresh = f".{name}.{os.getpid()}"
         try:
@@ -117,14 +114,10 @@ class Place:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the lock beside the list while the block runs.
-
-        Raises:
-            BlockingIOError: another run holds it. Failure: it cannot be made.
-        """
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
+        """Hold the lock beside the list; raises `BlockingIOError` if another run does."""
+        name, flags = f".{self.name}.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
         try:
-            lock = os.open(f".{self.name}.lock", flags, 0o600, dir_fd=self.folder)
+            lock = os.open(name, flags, 0o600, dir_fd=self.folder)
         except OSError as error:
             raise Failure(f"the lock: {error.strerror}") from error
         try:
@@ -135,15 +128,9 @@ class Place:
 
 
 def version_of(content: bytes) -> int:
-    """The version in a list's header.
-
-    Raises:
-        Failure: it is no binary KRL of the format we know.
-    """
-    if not content.startswith(MAGIC):
-        raise Failure("this is no revocation list")
-    if len(content) < HEADER.size:
-        raise Failure("the revocation list is cut short")
+    """The version in a list's header; raises `Failure` if it is no KRL of the format we know."""
+    if not content.startswith(MAGIC) or len(content) < HEADER.size:
+        raise Failure("this is no revocation list, or one that is cut short")
     _, form, version, _ = HEADER.unpack_from(content)
     if form != FORMAT:
         raise Failure(f"the revocation list is of an unknown format ({form})")
@@ -152,43 +139,40 @@ def version_of(content: bytes) -> int:
     return int(version)
 
 
-def ask(
-    url: str, etag: str, authorities: Optional[str], seconds: float, limit: int
-) -> Optional[Tuple[bytes, str]]:
-    """The list and its ETag; None: unchanged. Redirects are answers like any other, and refused.
+def ask(options: argparse.Namespace, etag: str) -> Tuple[Optional[bytes], str, Word]:
+    """The list (None: unchanged), its ETag, and the signer's word. Redirects are refused.
 
     A question that is refused (4xx) is asked once more without its ETag, which may be why.
-
-    Raises:
-        Failure: no connection, no TLS that is trusted, another status, or too much.
+    Raises `Failure`: no connection, no TLS that is trusted, another status, or too much.
     """
-    parts = urllib.parse.urlsplit(url)
-    host = parts.hostname or ""
+    parts, limit = urllib.parse.urlsplit(options.url), options.max_bytes
+    kind, known = http.client.HTTPConnection, {"timeout": options.timeout}  # type: Any, Any
     if parts.scheme == "https":
-        context = ssl.create_default_context(cafile=authorities)
-        connection = http.client.HTTPSConnection(host, parts.port, timeout=seconds, context=context)  # type: http.client.HTTPConnection
-    else:
-        connection = http.client.HTTPConnection(host, parts.port, timeout=seconds)
+        known["context"] = ssl.create_default_context(cafile=options.ca_file)
+        kind = http.client.HTTPSConnection
+    connection = kind(parts.hostname or "", parts.port, **known)
     headers = {"Accept": "application/octet-stream", "User-Agent": "headgate-krl-fetch"}
     if etag:
         headers["If-None-Match"] = etag
     try:
         connection.request("GET", parts.path or "/", headers=headers)
         answer = connection.getresponse()
+        said = answer.headers
+        word = (said.get("Headgate-KRL-Signed", ""), said.get_all("Headgate-KRL-Signature", []))
         if answer.status == http.client.NOT_MODIFIED and etag:
-            return None
+            return None, etag, word
         if etag and answer.status in ASK_AGAIN:
-            return ask(url, "", authorities, seconds, limit)
+            return ask(options, "")
         if answer.status != http.client.OK:
             raise Failure(f"the answer is {answer.status} {answer.reason!a:.100}")
         body = answer.read(limit + 1)
         if len(body) > limit:
             raise Failure(f"the answer is larger than {limit} bytes")
         # A list cut off between two sections is a list, too: it would only revoke less.
-        length = answer.getheader("Content-Length")
+        length = said.get("Content-Length")
         if not answer.chunked and (length is None or int(length) != len(body)):
             raise Failure("the answer is cut short, or does not say how long it is")
-        return body, _etag(answer.getheader("ETag"))
+        return body, _etag(said.get("ETag")), word
     except (OSError, ValueError, http.client.HTTPException) as error:
         raise Failure(f"no answer: {error!a:.300}") from error
     finally:
@@ -200,44 +184,69 @@ def _etag(said: object) -> str:
     return said if isinstance(said, str) and ETAG.fullmatch(said) else ""
 
 
-def readable(keygen: str, path: str, seconds: float) -> None:
-    """Return if ssh-keygen, and so sshd, reads the list at `path`.
+def vouched(word: Word, version: int, digest: str, krl: str, options: argparse.Namespace) -> float:
+    """When the signer said that this is the current list; `krl`: no key that it revokes may sign.
 
-    Raises:
-        Failure: it does not.
+    Raises `Failure`: it said nothing, or of another list, or too long ago, or somebody else did.
     """
-    argv, none = (keygen, "-Q", "-l", "-f", path), subprocess.DEVNULL
+    said = STATEMENT.fullmatch(word[0])
+    if said is None or (int(said.group(1)), said.group(2)) != (version, digest):
+        raise Failure("the list comes without the signer's word, or with that for another one")
+    at = float(said.group(3))
+    if not -CLOCK_SLACK <= time.time() - at <= STALE:
+        raise Failure(f"the signer's word is of {time.time() - at:.0f} s ago; is a clock wrong?")
+    with tempfile.TemporaryDirectory() as folder:
+        signers, signature = (os.path.join(folder, name) for name in ("signers", "signature"))
+        with open(options.user_ca) as trusted, open(signers, "w") as file:
+            for key in (line.split() for line in trusted):
+                if len(key) > 1 and not key[0].startswith("#"):
+                    file.write(f'signer namespaces="{NAMESPACE}" {key[0]} {key[1]}\n')
+        argv = ["-Y", "verify", "-f", signers, "-I", "signer", "-n", NAMESPACE, "-s", signature]
+        argv += ["-r", krl] if krl else []
+        for body in word[1][:4]:
+            with open(signature, "w") as file:
+                file.write(ARMOUR.format(body))
+            if keygen(options, *argv, stdin=word[0].encode()):
+                return at
+    raise Failure(f"no key of {options.user_ca} has signed the list")
+
+
+def keygen(options: argparse.Namespace, *argv: str, stdin: bytes = b"") -> bool:
+    """Whether ssh-keygen says yes; raises `Failure` if it says nothing."""
+    words, none = (options.ssh_keygen, *argv), subprocess.DEVNULL
+    known = {"input": stdin, "timeout": options.timeout}  # type: Any
     try:
-        status = subprocess.call(argv, stdin=none, stdout=none, stderr=none, timeout=seconds)
+        done = subprocess.run(words, stdout=none, stderr=none, check=False, **known)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise Failure(f"ssh-keygen: {error}") from error
-    if status:
-        raise Failure("ssh-keygen does not read the revocation list")
+    return done.returncode == 0
 
 
 def fetch(place: Place, options: argparse.Namespace, before: Dict[str, Any]) -> Dict[str, Any]:
-    """Ask, look, install; what the status file shall say of it.
-
-    Raises:
-        Failure: and the list that was there is still there.
-    """
-    there = place.read(place.name, options.max_bytes)
-    digest = hashlib.sha256(there).hexdigest()
+    """Ask, look, install; what the status shall say. Raises `Failure`: nothing was changed."""
+    there, signed = place.read(place.name, options.max_bytes), not options.no_signature
     # What somebody changed by hand is not what the ETag is of.
-    etag = _etag(before.get("etag")) if there and before.get("sha256") == digest else ""
-    answer = ask(options.url, etag, options.ca_file, options.timeout, options.max_bytes)
-    if answer is None:
-        return {"etag": etag, "sha256": digest, "version": version_of(there)}
-    body, etag = answer
-    version = version_of(body)
-    newest = max(int(before.get("version", 0)), _version_there(there))
-    if version < newest and not options.accept_rollback:
-        raise Failure(f"version {version} is older than {newest}, which was here already")
-    if version - newest > MAX_JUMP and not options.accept_rollback:
-        raise Failure(f"version {version} is too far above {newest}")
-    with place.written(place.name, body) as path:
-        readable(options.ssh_keygen, path, options.timeout)
-    return {"etag": etag, "sha256": hashlib.sha256(body).hexdigest(), "version": version}
+    same = there and before.get("sha256") == hashlib.sha256(there).hexdigest()
+    body, etag, word = ask(options, _etag(before.get("etag")) if same else "")
+    content = there if body is None else body
+    version, digest = version_of(content), hashlib.sha256(content).hexdigest()
+    old = _version_there(there)
+    krl = place.path if old else ""
+    at = vouched(word, version, digest, krl, options) if signed else time.time()
+    if not options.accept_rollback:
+        newest = max(int(before.get("version", 0)), old)
+        if version < newest:
+            raise Failure(f"version {version} is older than {newest}, which was here already")
+        if version - newest > MAX_JUMP:
+            raise Failure(f"version {version} is too far above {newest}")
+        if signed and before.get("signed") and at < float(before["confirmed_at"]) - CLOCK_SLACK:
+            raise Failure("the signer's word is older than the one before")
+    if body is not None:
+        with place.written(place.name, body) as path:
+            if not keygen(options, "-Q", "-l", "-f", path):
+                raise Failure("ssh-keygen does not read the revocation list")
+    said = {"etag": etag, "sha256": digest, "version": version, "confirmed_at": at}
+    return dict(said, signed=signed)
 
 
 def _version_there(content: bytes) -> int:
@@ -255,13 +264,12 @@ def known(place: Place) -> Dict[str, Any]:
         if float(said["confirmed_at"]) and 0 <= int(said["version"]) <= MAX_VERSION:
             return dict(said)
     except (Failure, ValueError, TypeError, KeyError, OverflowError, RecursionError):
-        # It says nothing then; the list itself is looked at anyway.
-        pass
+        pass  # it says nothing then; the list itself is looked at anyway
     return {}
 
 
 def age(place: Place, said: Dict[str, Any], limit: int, now: float) -> Tuple[float, str]:
-    """Seconds since the list was last known to be the current one, and why it is of no use."""
+    """Seconds since the list was last said to be the current one, and why it is of no use."""
     try:
         version_of(place.read(place.name, limit))
     except Failure as failure:
@@ -298,13 +306,12 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
 
 
 def _once(place: Place, options: argparse.Namespace) -> int:
-    said = known(place)
-    wrong = ""
+    said, wrong = known(place), ""
     if not options.check:
         try:
-            said = dict(fetch(place, options, said), confirmed_at=time.time())
-        except Failure as failure:
-            wrong = str(failure)
+            said = fetch(place, options, said)
+        except (Failure, OSError) as error:
+            wrong = str(error)
         said.update(error=wrong, result="failed" if wrong else "confirmed")
         with place.written(place.status, json.dumps(said, sort_keys=True).encode() + b"\n"):
             pass
@@ -314,8 +321,8 @@ def _once(place: Place, options: argparse.Namespace) -> int:
 def _judge(place: Place, options: argparse.Namespace, said: Dict[str, Any], wrong: str) -> int:
     seconds, why = age(place, said, options.max_bytes, time.time())
     if seconds > options.alarm_after:
-        since = why or f"it was confirmed {seconds:.0f} s ago"
-        _say(syslog.LOG_ERR, f"ALARM: {wrong or 'the list is too old'}; {since}")
+        wrong = wrong or "the list is too old"
+        _say(syslog.LOG_ERR, f"ALARM: {wrong}; {why or f'it is of {seconds:.0f} s ago'}")
         return ALARM
     if wrong:
         _say(syslog.LOG_WARNING, f"{wrong}; the list of {seconds:.0f} s ago stays")
@@ -330,18 +337,15 @@ def _require_safe(url: str, *, plain_http: bool) -> None:
         parts.port  # noqa: B018 - it is parsed when asked for
     except ValueError as error:
         raise Failure(f"--url: {error}") from error
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query:
-        raise Failure("--url: not an http or https address")
-    if parts.username is not None or parts.password is not None:
-        raise Failure("--url: with a user name in it")
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or "@" in url:
+        raise Failure("--url: not an http or https address, or with a user's name in it")
     if parts.scheme == "http" and not plain_http and parts.hostname not in LOOPBACK:
         raise Failure("--url: http beyond this machine can be forged; use https, or --plain-http")
 
 
 @contextlib.contextmanager
 def _deadline(seconds: float) -> Iterator[None]:
-    """For name resolution and drops of an answer too, which no socket's timeout ends."""
-
+    # For name resolution and drops of an answer too, which no socket's timeout ends.
     def late(_: int, __: object) -> None:
         raise Failure(f"it did not end within {seconds:g} s")
 
@@ -364,8 +368,7 @@ class _Parser(argparse.ArgumentParser):
 
     def convert_arg_line_to_args(self, arg_line: str) -> List[str]:
         """The words of a line of such a file."""
-        words = arg_line.strip()
-        return [] if words.startswith("#") else words.split(None, 1)
+        return [] if arg_line.strip().startswith("#") else arg_line.split(None, 1)
 
     def error(self, message: str) -> NoReturn:
         """End with the status of a command that was told nonsense (sysexits.h)."""
@@ -380,6 +383,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--url", required=True, help="the translator's /v1/krl")
     parser.add_argument("--file", required=True, help="sshd's RevokedKeys; its status: FILE.status")
+    parser.add_argument("--user-ca", default=USER_CA, help="sshd's TrustedUserCAKeys")
+    parser.add_argument("--no-signature", action="store_true", help="believe any server (EL 8)")
     parser.add_argument("--ca-file", help="PEM certificates to trust for https; else the system's")
     parser.add_argument("--timeout", type=float, default=20.0, help="seconds for all of it")
     parser.add_argument("--alarm-after", type=float, default=3600.0, help="an older list alarms")

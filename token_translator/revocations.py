@@ -1,7 +1,7 @@
 """Revoking for good: orders that reach the signer however often it is away, and the list of it."""
 
 import asyncio
-import hashlib
+import base64
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,6 @@ from headgate.clock import Clock
 from headgate.identity import Identity
 from headgate.problems import Forbidden, Invalid, Problem, Unavailable
 from token_translator import wire
-from token_translator.krl import RevocationList
 
 log = structlog.get_logger(__name__)
 
@@ -78,30 +77,32 @@ class Signer(Protocol):
     ) -> wire.Revoked:
         """Revoke; raises `Unavailable`, `Forbidden`, `Invalid`."""
 
-    async def revoked(self) -> wire.RevokedNow:
-        """All that is revoked now; raises `Unavailable`."""
-
-    async def authorities(self) -> wire.Authorities:
-        """The authorities' public keys; raises `Unavailable`."""
+    async def revoked(self, known: str = "") -> wire.RevokedNow:
+        """The list of now, without its bytes where they are `known`; raises `Unavailable`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServedList:
-    """A revocation list as it is served; `etag` is a hash of its bytes."""
+    """A revocation list as it is served; `etag` is a hash of its bytes.
+
+    `statement` and `signatures` (in base64) are the signer's word for it: a node believes no other.
+    """
 
     version: int
     body: bytes
     etag: str
+    statement: str
+    signatures: tuple[str, ...]
 
 
 class RevocationLists:
-    """The list for the nodes, made anew only when something has changed."""
+    """The list for the nodes, as the signer made it: nothing here could alter it unnoticed."""
 
     def __init__(self, *, signer: Signer, clock: Clock) -> None:
         self._signer = signer
         self._clock = clock
         self._asking = asyncio.Lock()
-        self._made_of: tuple[object, ...] = ()
+        self._body: tuple[str, bytes] = ("", b"")
         self._served: ServedList | None = None
         self._good_until = float("-inf")
 
@@ -120,19 +121,19 @@ class RevocationLists:
             if self._served is not None and self._clock.monotonic() < self._good_until:
                 return self._served
             asked_at = self._clock.monotonic()
-            now = await self._signer.revoked()
-            known = await self._signer.authorities()
-            certifying = (*known.user_ca, *known.host_ca)
-            made_of = (now.version, now.serials, now.keys, now.authorities, certifying)
-            if self._served is None or made_of != self._made_of:
-                self._served, self._made_of = _serve(now, certifying), made_of
+            now = await self._signer.revoked(self._body[0])
+            if now.body is not None:
+                self._body = (now.digest, now.body)
+            if self._served is None or now.statement != self._served.statement:
+                self._served = ServedList(
+                    now.version,
+                    self._body[1],
+                    now.digest[:32],
+                    now.statement,
+                    tuple(base64.b64encode(one).decode() for one in now.signatures),
+                )
             self._good_until = asked_at + FRESH_SECONDS
             return self._served
-
-
-def _serve(now: wire.RevokedNow, certifying: Sequence[str]) -> ServedList:
-    body = RevocationList.of(now, certifying).encode()
-    return ServedList(now.version, body, hashlib.sha256(body).hexdigest()[:32])
 
 
 class Revocations:

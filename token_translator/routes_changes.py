@@ -15,6 +15,8 @@ log = structlog.get_logger(__name__)
 
 WRITE_SECONDS = 10.0
 VERSION = "Headgate-KRL-Version"
+STATEMENT = "Headgate-KRL-Signed"
+SIGNATURE = "Headgate-KRL-Signature"
 
 CALLERS = web.AppKey("changes_callers", Callers)
 FEED = web.AppKey("feed", Feed)
@@ -34,17 +36,24 @@ async def _close(app: web.Application) -> None:
 
 
 async def get_revocation_list(request: web.Request) -> web.Response:
-    """The revocation list as sshd reads it; 304 where the caller has this one."""
+    """The revocation list as sshd reads it, with the signer's word; 304 where the caller has it."""
     served = await request.app[LISTS].current()
     headers = {
         "ETag": f'"{served.etag}"',
         "Cache-Control": "no-cache",
         VERSION: str(served.version),
+        STATEMENT: served.statement,
     }
     known = request.if_none_match or ()
     if any(tag.value in {served.etag, "*"} for tag in known):
-        return web.Response(status=304, headers=headers)
-    return web.Response(body=served.body, content_type="application/octet-stream", headers=headers)
+        response = web.Response(status=304, headers=headers)
+    else:
+        response = web.Response(
+            body=served.body, content_type="application/octet-stream", headers=headers
+        )
+    for signature in served.signatures:
+        response.headers.add(SIGNATURE, signature)
+    return response
 
 
 async def get_changes(request: web.Request) -> web.StreamResponse:

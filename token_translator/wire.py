@@ -126,9 +126,10 @@ class Revoke(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="revok
 
 
 class ListRevoked(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="list_revoked"):
-    """Ask what is revoked now: what a key revocation list must hold."""
+    """Ask for the key revocation list of now; not again for the one whose digest is `known`."""
 
     id: int
+    known: Annotated[str, msgspec.Meta(max_length=64)] = ""
 
 
 class ListLive(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="list_live"):
@@ -197,17 +198,19 @@ class Revoked(msgspec.Struct, frozen=True, tag="revoked"):
 
 
 class RevokedNow(msgspec.Struct, frozen=True, tag="revoked_now"):
-    """All that is revoked and has not expired.
+    """The key revocation list of now, and the signer's word for it.
 
-    `version` is the ledger entry of the newest revocation, 0 before the first. `serials` are
-    closed, disjoint, ascending ranges; `keys` fingerprints; `authorities` public keys as lines.
+    `version` is the ledger entry of the newest revocation, 0 before the first; `digest` the hex
+    SHA-256 of the list, which is left out where it is `known`. `statement` says both and the
+    moment; `signatures` of it are OpenSSH's (PROTOCOL.sshsig), by the users' authorities.
     """
 
     id: int
     version: int
-    serials: tuple[tuple[int, int], ...]
-    keys: tuple[str, ...]
-    authorities: tuple[str, ...]
+    digest: str
+    body: bytes | None
+    statement: str
+    signatures: tuple[bytes, ...]
 
 
 class LiveCertificate(msgspec.Struct, frozen=True):

@@ -37,8 +37,9 @@ class Fetching:
         """One turn of the timer, by the interpreter of the system, the file alone."""
         url = f"{self.site.addresses.token_translator}/v1/krl"
         file = ("--file", str(self.node.folder / "revoked_keys"))
+        trusted = ("--user-ca", str(self.node.folder / "user_ca.pub"))
         argv = ("/usr/bin/python3", "-I", str(self.node.folder / "krl-fetch"), "--url", url, *file)
-        return await self.site.exec((*argv, *more))
+        return await self.site.exec((*argv, *trusted, *more))
 
     def status(self) -> dict[str, Any]:
         """What monitoring reads."""

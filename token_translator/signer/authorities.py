@@ -4,20 +4,21 @@ import contextlib
 import secrets
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, func, insert, or_, select, update
 
 from headgate.identity import Identity
 from headgate.settings import SettingsError
 from token_translator.keys import fingerprint
-from token_translator.signer import signatures
+from token_translator.signer import revocations, signatures
 from token_translator.signer.authority import Authority, AuthorityError, FileAuthority, public_line
 from token_translator.signer.entries import Record
 from token_translator.signer.ledger import Writing
 from token_translator.signer.settings import AgentKey, Key, SignerSettings, TokenKey
-from token_translator.signer.tables import AUTHORITIES
+from token_translator.signer.tables import AUTHORITIES, LEDGER
 
 if TYPE_CHECKING:
     from token_translator.signer.pkcs11 import Token
@@ -98,6 +99,20 @@ def register(writing: Writing, authorities: Authorities, *, by: Identity) -> Non
             _set_state(writing, by, name, row.role, "retired")
 
 
+def certifying(connection: Connection, now: datetime) -> list[str]:
+    """The lines of those whose certificates may be accepted by somebody, but for revoked ones.
+
+    A retired one is among them until the last certificate that it may have signed has expired.
+    """
+    expired = int((now - revocations.KEPT_LONGER).timestamp())
+    wanted = select(AUTHORITIES.c.line).where(
+        AUTHORITIES.c.revoked.is_(None),
+        or_(AUTHORITIES.c.state != "retired", AUTHORITIES.c.last_expires > expired),
+    )
+    order = (AUTHORITIES.c.role.desc(), AUTHORITIES.c.fingerprint)
+    return list(connection.scalars(wanted.order_by(*order)))
+
+
 def lines(connection: Connection) -> list[Any]:
     """Every authority there ever was: fingerprint, role, line, state, revoked (entry or None)."""
     return list(connection.execute(select(AUTHORITIES).order_by(AUTHORITIES.c.role.desc())))
@@ -139,9 +154,10 @@ async def _prove(authority: Authority) -> None:
 
 def _set_state(writing: Writing, by: Identity, name: str, role: str, state: str) -> None:
     _record(writing, by, name, role, state)
-    writing.connection.execute(
-        update(AUTHORITIES).where(AUTHORITIES.c.fingerprint == name).values(state=state)
-    )
+    last = writing.connection.scalar(select(func.max(LEDGER.c.valid_before)))
+    values = {"state": state, "last_expires": last if state == "retired" else None}
+    changed = update(AUTHORITIES).where(AUTHORITIES.c.fingerprint == name)
+    writing.connection.execute(changed.values(**values))
 
 
 def _record(writing: Writing, by: Identity, name: str, role: str, state: str) -> None:

@@ -147,12 +147,13 @@ class Ledger:
         Raises:
             RestoredError: it did; until it is reconciled nothing is written.
         """
+        remembered = self._remembered() if whole else None
         with self._engine.begin() as connection:
             if connection.dialect.name == "postgresql":
                 connection.execute(_LOCK)
             writing = Writing(connection, self._persons, self._head(connection), now)
-            if whole:
-                self._require_behind(connection, writing.head)
+            if remembered is not None:
+                self._require_behind(connection, writing.head, remembered)
             yield writing
             writing.flush()
             head = writing.head
@@ -187,10 +188,20 @@ class Ledger:
             return [writing.append(record) for record in records]
 
     @contextlib.contextmanager
-    def reading(self) -> Iterator[Connection]:
-        """A transaction that only looks."""
+    def reading(self, *, whole: bool = False) -> Iterator[Connection]:
+        """A transaction that only looks.
+
+        `whole`: not at a ledger that went back: what it does not know of looks as if it were well.
+
+        Raises:
+            RestoredError: it did. LedgerAwayError: the database does not answer.
+        """
+        # Before the transaction begins: the writer may go on while this one looks.
+        remembered = self._remembered() if whole else None
         try:
             with self._reader.begin() as connection:
+                if remembered is not None:
+                    self._require_behind(connection, self._head(connection), remembered)
                 yield connection
         except OperationalError as error:
             raise LedgerAwayError(f"the ledger cannot be read: {error.orig}") from error
@@ -206,8 +217,8 @@ class Ledger:
         Raises:
             RestoredError: saying what is missing, and the command that mends it.
         """
-        with self.reading() as connection:
-            self._require_behind(connection, self._head(connection))
+        with self.reading(whole=True):
+            pass
 
     def verify(self) -> Head:
         """Walk the whole chain; its end, to compare with a copy.
@@ -243,12 +254,12 @@ class Ledger:
         """The field keys of persons, by their names in the ledger; erased ones are not in it."""
         return self._persons.keys(names)
 
-    def _require_behind(self, connection: Connection, head: Head) -> None:
-        if self._written is None:
-            if self._position is None:
-                return
+    def _remembered(self) -> Head | None:
+        if self._written is None and self._position is not None:
             self._written = self._position.read()
-        written = self._written
+        return self._written
+
+    def _require_behind(self, connection: Connection, head: Head, written: Head) -> None:
         where = f" ({self._position.path})" if self._position is not None else ""
         remedy = "stop the signer and run headgate-signer reconcile"
         if head.seq < written.seq or head.serial < written.serial:

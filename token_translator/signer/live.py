@@ -16,13 +16,13 @@ from token_translator.signer.tables import LEDGER
 
 def revoked(ledger: Ledger, now: datetime) -> revocations.Now:
     """All that is revoked now."""
-    with ledger.reading() as connection:
+    with ledger.reading(whole=True) as connection:
         return revocations.current(connection, now)
 
 
 def marks(ledger: Ledger) -> dict[str, int]:
     """The highest number of each mark that was noted."""
-    with ledger.reading() as connection:
+    with ledger.reading(whole=True) as connection:
         return notes.marks(connection)
 
 
@@ -36,7 +36,7 @@ def of(
     person = persons.find(identity)
     if person is None:
         return []
-    with ledger.reading() as connection:
+    with ledger.reading(whole=True) as connection:
         rows = _rows(connection, person, now, before)
         gone = revocations.current(connection, now).serials
     return [_certificate(row, person, gone) for row in rows]
@@ -62,7 +62,7 @@ def _certificate(
         serial=row.serial,
         valid_before=datetime.fromtimestamp(row.valid_before, UTC),
         profile=document["profile"],
-        revoked=any(first <= row.serial <= last for first, last in gone),
+        revoked=revocations.within(gone, row.serial),
         instance=opened.get("instance", ""),
         row=opened.get("row", ""),
         verb=opened.get("verb", ""),

@@ -163,11 +163,7 @@ def _unknown_persons(
     known = set(persons.names()) if rows else set()
     serials = [row.serial for row in rows if row.person not in known]
     gone = revocations.current(connection, now).serials
-    return [
-        (serial, serial)
-        for serial in serials
-        if not any(first <= serial <= last for first, last in gone)
-    ]
+    return [(serial, serial) for serial in serials if not revocations.within(gone, serial)]
 
 
 def _record(

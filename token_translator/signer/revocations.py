@@ -1,9 +1,10 @@
 """What is revoked: written as entries of the ledger, and kept in tables of what still counts."""
 
 import json
+from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, update
@@ -16,6 +17,8 @@ from token_translator.signer.tables import AUTHORITIES, LEDGER, REVOKED_KEYS, RE
 from token_translator.wire import Effect
 
 Range = tuple[int, int]
+KEPT_LONGER = timedelta(minutes=5)
+"""A serial stays on the list that long after its certificate: clocks of nodes may be behind."""
 CHUNK = 500
 SPANS = 500
 """Of serials in one entry: the copy must be able to take it."""
@@ -75,7 +78,7 @@ def revoke(writing: Writing, persons: Persons, wanted: Wanted) -> Outcome:
         DeclinedError: the authority is unknown, or in use.
     """
     writing.flush()
-    connection, now = writing.connection, int(writing.now.timestamp())
+    connection, now = writing.connection, _expired(writing.now)
     concerned = _concerned(connection, persons, wanted, now)
     # Those named may have expired since, or be of a lost range: still they were revoked.
     known = set(_revoked_among(connection, sorted({*concerned, *wanted.serials})))
@@ -107,7 +110,7 @@ def current(connection: Connection, now: datetime) -> Now:
     """All that is revoked now."""
     rows = connection.execute(
         select(REVOKED_SERIALS.c.first, REVOKED_SERIALS.c.last)
-        .where(REVOKED_SERIALS.c.valid_before > int(now.timestamp()))
+        .where(REVOKED_SERIALS.c.valid_before > _expired(now))
         .order_by(REVOKED_SERIALS.c.first)
     )
     keys = connection.scalars(select(REVOKED_KEYS.c.fingerprint).order_by(REVOKED_KEYS.c.seq))
@@ -161,10 +164,16 @@ def forget_expired(connection: Connection, now: datetime) -> None:
     """Remove serials whose certificates have expired; not the newest, which gives the version."""
     connection.execute(
         delete(REVOKED_SERIALS).where(
-            REVOKED_SERIALS.c.valid_before <= int(now.timestamp()),
+            REVOKED_SERIALS.c.valid_before <= _expired(now),
             REVOKED_SERIALS.c.seq < version(connection),
         )
     )
+
+
+def within(ranges: Sequence[Range], serial: int) -> bool:
+    """Whether one of these disjoint, ascending ranges holds a serial."""
+    place = bisect_right(ranges, serial, key=lambda one: one[0])
+    return place > 0 and serial <= ranges[place - 1][1]
 
 
 def merged(ranges: Iterable[Range]) -> tuple[Range, ...]:
@@ -190,6 +199,11 @@ def unrevoked_of(connection: Connection, person: str, now: datetime) -> list[int
     serials = sorted(connection.scalars(select(LEDGER.c.serial).where(condition)))
     known = set(_revoked_among(connection, serials))
     return [serial for serial in serials if serial not in known]
+
+
+def _expired(now: datetime) -> int:
+    """Until when a certificate must have been valid to be of no use on any node."""
+    return int((now - KEPT_LONGER).timestamp())
 
 
 def _concerned(connection: Connection, persons: Persons, wanted: Wanted, now: int) -> list[int]:
@@ -218,12 +232,8 @@ def _revoked_among(connection: Connection, serials: Sequence[int]) -> Iterable[i
             REVOKED_SERIALS.c.last >= serials[0], REVOKED_SERIALS.c.first <= serials[-1]
         )
     ).all()
-    covered = [range(row.first, row.last + 1) for row in ranges]
-    single = {span.start for span in covered if len(span) == 1}
-    wide = [span for span in covered if len(span) > 1]
-    yield from (
-        serial for serial in serials if serial in single or any(serial in span for span in wide)
-    )
+    covered = merged(sorted((row.first, row.last) for row in ranges))
+    yield from (serial for serial in serials if within(covered, serial))
 
 
 def _new_keys(connection: Connection, keys: Sequence[str]) -> list[str]:

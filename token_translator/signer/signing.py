@@ -19,7 +19,8 @@ from token_translator.signer.authorities import Authorities
 from token_translator.signer.authority import Authority, AuthorityError, public_line
 from token_translator.signer.ceilings import CeilingError, Ceilings, Rate, check, check_host
 from token_translator.signer.entries import Record
-from token_translator.signer.ledger import DeclinedError, Ledger, Writing
+from token_translator.signer.ledger import DeclinedError, Ledger, RestoredError, Writing
+from token_translator.signer.lists import Lists
 from token_translator.signer.persons import Persons
 from token_translator.signer.refusals import Refusals
 
@@ -72,6 +73,7 @@ class Signing:
         self._written = written
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ledger")
         self._reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="reader")
+        self._lists = Lists(keys=authorities.user, ledger=ledger, clock=clock)
         self._group = GroupCommit[_Change, Any](self._commit)
 
     async def close(self) -> None:
@@ -79,6 +81,7 @@ class Signing:
         await self._group.close()
         self._thread.shutdown()
         self._reader.shutdown()
+        self._lists.close()
 
     async def answer(self, request: wire.Request) -> wire.Answer:
         """The answer to one request; failures of ours are logged and answered as `failed`."""
@@ -88,6 +91,9 @@ class Signing:
             return wire.Refused(request.id, "key_refused", str(error))
         except (CeilingError, DeclinedError) as error:
             return wire.Refused(request.id, "ceiling", str(error))
+        except (RestoredError, AuthorityError) as error:
+            log.error("refused", request=type(request).__name__, why=str(error))  # noqa: TRY400 - its words say it all
+            return wire.Refused(request.id, "failed", "The signer has to be looked after.")
         except _RateError:
             return wire.Refused(request.id, "rate", "Too many of these in this minute.")
         except Exception:
@@ -114,9 +120,14 @@ class Signing:
     ) -> wire.Answer:
         match request:
             case wire.ListRevoked():
-                now = await self._read(partial(live.revoked, self._ledger, self._clock.now()))
+                now = await self._lists.current()
                 return wire.RevokedNow(
-                    request.id, now.version, now.serials, now.keys, now.authorities
+                    request.id,
+                    now.made.version,
+                    now.made.digest,
+                    None if request.known == now.made.digest else now.made.body,
+                    now.statement,
+                    now.signatures,
                 )
             case wire.ListLive():
                 identity = Identity(*request.identity)

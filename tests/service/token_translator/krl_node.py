@@ -36,11 +36,10 @@ class Translator:
         """Where its list is."""
         return f"{self.scheme}://127.0.0.1:{self.port}/v1/krl"
 
-    def serves(self, body: bytes, etag: str = '"one"', *, length: int | None = None) -> None:
+    def serves(self, body: bytes, etag: str = '"one"', *headers: str) -> None:
         """A list from now on."""
-        size = len(body) if length is None else length
-        head = f"HTTP/1.1 200 OK\r\nContent-Length: {size}\r\nETag: {etag}\r\n\r\n"
-        self.says = head.encode("latin-1") + body
+        lines = ("HTTP/1.1 200 OK", f"Content-Length: {len(body)}", f"ETag: {etag}", *headers)
+        self.says = "".join(f"{line}\r\n" for line in lines).encode("latin-1") + b"\r\n" + body
 
     async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, one question."""
@@ -84,8 +83,9 @@ class Node:
         document: dict[str, object] = json.loads((self.folder / "krl.status").read_text())
         return document
 
-    async def fetch(self, url: str, *more: str) -> Completed:
-        """One turn of the timer."""
+    async def fetch(self, url: str, *more: str, signed: bool = False) -> Completed:
+        """One turn of the timer; `signed`: believing `user_ca.pub` in the node's folder alone."""
+        trusted = ("--user-ca", str(self.folder / "user_ca.pub"))
         argv = (
             "/usr/bin/python3",
             "-I",
@@ -94,6 +94,7 @@ class Node:
             url,
             "--file",
             str(self.file),
+            *(trusted if signed else ("--no-signature",)),
             *more,
         )
         return await run(argv, timeout=30)

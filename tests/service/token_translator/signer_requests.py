@@ -1,12 +1,17 @@
 """What tests of the signer ask it for."""
 
 import asyncio
+import base64
 import contextlib
 import json
+import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -69,6 +74,65 @@ async def sign_host(client: SignerClient, *names: str, key: str | None = None) -
         key_id="v1;host=login",
         subject=subject("admin", account="", realm="", profile="host"),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """What `ssh-keygen -Q -l` shows of a list: version, serials, fingerprints of keys."""
+
+    version: int
+    serials: tuple[tuple[int, int], ...]
+    keys: tuple[str, ...]
+
+
+async def listed(client: SignerClient) -> Listed:
+    """What is revoked, as OpenSSH reads the signer's list."""
+    now = await client.revoked()
+    assert now.body is not None
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(now.body)
+        file.flush()
+        argv = ["ssh-keygen", "-Q", "-l", "-f", file.name]
+        text = await asyncio.to_thread(subprocess.check_output, argv, text=True)
+    (version,) = re.findall(r"^# KRL version (\d+)$", text, re.MULTILINE)
+    assert int(version) == now.version
+    # The same for each authority: those of the first are enough.
+    _, _, serials = text.partition("# CA key")
+    found = re.findall(r"^serial: (\d+)(?:-(\d+))?$", serials.split("# CA key")[0], re.MULTILINE)
+    ranges = tuple((int(first), int(last or first)) for first, last in found)
+    names = re.findall(r"^hash: SHA256:(\S+)", text, re.MULTILINE)
+    return Listed(now.version, ranges, tuple(_fingerprint(name) for name in names))
+
+
+async def vouched(client: SignerClient, line: str) -> None:
+    """OpenSSH verifies the signer's word for its list with that authority."""
+    now = await client.revoked()
+    assert f";sha256={now.digest};" in now.statement
+    await asyncio.to_thread(_verify, line, now.statement, now.signatures[0])
+
+
+def _verify(line: str, statement: str, signed: bytes) -> None:
+    armour = "-----{} SSH SIGNATURE-----\n"
+    with tempfile.TemporaryDirectory() as folder:
+        allowed, signature = Path(folder, "allowed"), Path(folder, "signature")
+        allowed.write_text(f"signer {line}\n")
+        body = base64.b64encode(signed).decode()
+        signature.write_text(f"{armour.format('BEGIN')}{body}\n{armour.format('END')}")
+        argv = ["ssh-keygen", "-Y", "verify", "-f", str(allowed), "-I", "signer"]
+        subprocess.run(
+            [*argv, "-n", "krl@headgate", "-s", str(signature)],
+            input=statement.encode(),
+            stdout=subprocess.DEVNULL,
+            check=True,
+        )
+
+
+def _fingerprint(shown: str) -> str:
+    """What of a listed fingerprint is shown in hex, as of a listed key in base64."""
+    name = shown
+    if re.fullmatch(r"[0-9a-f]{64}", shown):
+        name = base64.b64encode(bytes.fromhex(shown)).decode().rstrip("=")
+    return f"SHA256:{name}"
 
 
 @contextlib.asynccontextmanager

@@ -324,7 +324,9 @@ async def test_krl_fetch_reads_its_options_from_a_file(
     """A node's options can be in a file, one a line, with comments."""
     translator.serves(make_list(5))
     options = node.folder / "options"
-    options.write_text(f"# of this node\n\n--url {translator.url}\n--file {node.file}\n")
+    options.write_text(
+        f"# of this node\n\n--url {translator.url}\n--file {node.file}\n--no-signature\n"
+    )
     argv = ("/usr/bin/python3", "-I", str(PROGRAM), f"@{options}")
     assert (await run(argv, timeout=30)).status == 0
     assert node.file.exists()

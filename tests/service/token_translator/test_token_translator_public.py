@@ -5,6 +5,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from tests.service.token_translator.krl_node import Node
+
 
 async def test_authority_keys_as_json_and_text(site: Any) -> None:
     """Both authorities as JSON; as plain text the lines for TrustedUserCAKeys alone."""
@@ -29,6 +31,17 @@ async def test_the_revocation_list_is_one(site: Any, key_line: str, tmp_path: Pa
     assert await again.read() == b""
     other = await site.client.get("/v1/krl", headers={"If-None-Match": '"other"'})
     assert other.status == 200
+
+
+async def test_a_node_believes_it(site: Any, tmp_path: Path) -> None:
+    """With what `GET /v1/ca` gives as TrustedUserCAKeys, the first time and unchanged."""
+    node = Node(tmp_path / "node")
+    node.folder.mkdir()
+    answer = await site.client.get("/v1/ca", headers={"Accept": "text/plain"})
+    (node.folder / "user_ca.pub").write_text(await answer.text())
+    for _ in range(2):
+        done = await node.fetch(f"{site.url}/v1/krl", signed=True)
+        assert (done.status, done.stderr, node.status()["signed"]) == (0, b"", True)
 
 
 async def test_health(start: Any, make_signer: Any) -> None:

@@ -23,7 +23,9 @@ from tests.service.token_translator.signer_requests import (
     run,
     sign,
     sign_host,
+    vouched,
 )
+from tests.service.token_translator.signer_requests import listed as revoked_now
 from token_translator.keys import accept
 
 
@@ -38,12 +40,13 @@ def proved(certificate: str, line: str) -> ssh.SSHCertificate:
 
 async def test_keys_in_an_agent(make_signer: Any, agent: Agent) -> None:
     """Keys that are in an agent sign; without it there are no certificates, with it there are."""
-    names = [await agent.add("ed25519"), await agent.add("rsa", "-b", "3072")]
+    names = [await agent.add("rsa", "-b", "3072"), await agent.add("ed25519")]
     keys = both(*(in_agent(agent, name) for name in names))
     signer = await asyncio.to_thread(make_signer, keys, hostnames=HOSTS)
     async with connected(signer) as client:
         known = await client.authorities()
         proved((await sign(client)).certificate, known.user_ca[0])
+        await vouched(client, known.user_ca[0])
         proved((await sign_host(client, "a.site.example")).certificate, known.host_ca[0])
         agent.kill()
         with pytest.raises(Unavailable):
@@ -86,6 +89,7 @@ async def test_keys_in_a_token(make_signer: Any, token: Token, kind: str) -> Non
         known = await client.authorities()
         assert known.user_ca[0].endswith(" user-ca")
         proved((await sign(client)).certificate, known.user_ca[0])
+        await vouched(client, known.user_ca[0])
         proved((await sign_host(client, "a.site.example")).certificate, known.host_ca[0])
 
 
@@ -194,8 +198,8 @@ async def test_rotation(make_signer: Callable[..., Any]) -> None:
         done = await client.revoke(
             reason="rotated out", by="peer:tokens", authority=gone["fingerprint"]
         )
-        now = await client.revoked()
-        assert (now.version, now.authorities) == (done.version, (known.user_ca[0],))
+        now = await revoked_now(client)
+        assert (now.version, now.keys) == (done.version, (gone["fingerprint"],))
     proved(first.certificate, known.user_ca[0])
     assert (await listed(signer))["user_ca"]["state"] == "revoked"
     said = await refused_to_start(signer, {"user_ca": f"[{new}, {old}]"})

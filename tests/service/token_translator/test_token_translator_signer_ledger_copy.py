@@ -17,6 +17,7 @@ from testbed.waiting import until
 from tests.service.token_translator.signer_requests import (
     ALICE,
     connected,
+    listed,
     run,
     sign,
     verified,
@@ -189,7 +190,7 @@ async def test_yesterdays_backup(make_signer: Any) -> None:
     await asyncio.to_thread(signer.start)
     async with connected(signer) as client:
         assert (await sign(client)).serial > after[-1]
-        assert (await client.revoked()).serials == ((after[0], after[-1]),)
+        assert (await listed(client)).serials == ((after[0], after[-1]),)
         live = await client.live(ALICE)
         assert [each.serial for each in live][1:] == before[::-1]
     await verified(signer)

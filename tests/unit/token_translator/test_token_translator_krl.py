@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from token_translator import wire
-from token_translator.krl import MAX_BITMAP_BITS, NEVER, Range, RevocationList
+from token_translator.signer.krl import MAX_BITMAP_BITS, NEVER, Range, RevocationList
+from token_translator.signer.revocations import Now
 
 SERIAL = re.compile(r"^serial: (\d+)(?:-(\d+))?$", re.MULTILINE)
 
@@ -59,9 +59,9 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Keys:
 
 def revoked_now(
     serials: Iterable[Range] = (), *, keys: Sequence[str] = (), authorities: Sequence[str] = ()
-) -> wire.RevokedNow:
-    """What the signer says."""
-    return wire.RevokedNow(1, 9, tuple(serials), tuple(keys), tuple(authorities))
+) -> Now:
+    """What is revoked."""
+    return Now(9, tuple(serials), tuple(keys), tuple(authorities))
 
 
 def shown(path: Path) -> str:
@@ -178,7 +178,7 @@ def test_the_same_is_the_same_bytes(keys: Keys):
     assert lists[0] == lists[1]
     assert (
         RevocationList(0, NEVER).encode()
-        == RevocationList.of(wire.RevokedNow(1, 0, (), (), ()), [keys.line("ca")]).encode()
+        == RevocationList.of(Now(0, (), (), ()), [keys.line("ca")]).encode()
     )
 
 

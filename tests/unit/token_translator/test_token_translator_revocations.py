@@ -1,6 +1,7 @@
 """Orders to revoke reach a signer that comes and goes; its list is asked for seldom."""
 
 import asyncio
+import hashlib
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -55,7 +56,7 @@ class Signer:
         self.revocations: list[dict[str, Any]] = []
         self.failure: Exception | None = None
         self.fails_for: tuple[int, ...] = ()
-        self.asked = 0
+        self.asked = self.sent = 0
         self.version = 0
 
     async def revoke(self, **wanted: Any) -> wire.Revoked:
@@ -68,18 +69,18 @@ class Signer:
         self.version += 1
         return wire.Revoked(1, self.version, wanted["serials"])
 
-    async def revoked(self) -> wire.RevokedNow:
-        """As many serials as there were revocations."""
+    async def revoked(self, known: str = "") -> wire.RevokedNow:
+        """A list that says how many revocations there were."""
         await asyncio.sleep(0)
         if self.failure is not None:
             raise self.failure
         self.asked += 1
-        serials = ((1, self.version),) if self.version else ()
-        return wire.RevokedNow(1, self.version, serials, (), ())
-
-    async def authorities(self) -> wire.Authorities:
-        """One."""
-        return wire.Authorities(1, (CA,), ())
+        body = b"list %d" % self.version
+        digest = hashlib.sha256(body).hexdigest()
+        self.sent += known != digest
+        return wire.RevokedNow(
+            1, self.version, digest, None if known == digest else body, digest, (b"signature",)
+        )
 
 
 class Holds:

@@ -55,7 +55,7 @@ def test_by_serial(books: Books) -> None:
 
 def test_by_identity(books: Books) -> None:
     """All unexpired certificates of a person, and of nobody else; later ones are not."""
-    books.ledger().append([issued(minutes=-1), issued(), issued(BOB), issued()], NOW)
+    books.ledger().append([issued(minutes=-10), issued(), issued(BOB), issued()], NOW)
     assert revoke(books, identity=ALICE).serials == (2, 4)
     books.ledger().append([issued()], NOW)
     assert now_revoked(books).serials == ((2, 2), (4, 4))
@@ -82,12 +82,12 @@ def test_again_changes_nothing(books: Books) -> None:
 
 def test_nothing_to_revoke(books: Books) -> None:
     """Of what expired or never was, nothing is revoked, and that is said; unless it was before."""
-    books.ledger().append([issued(minutes=-1), issued(minutes=5), issued(BOB)], NOW)
+    books.ledger().append([issued(minutes=-10), issued(minutes=5), issued(BOB)], NOW)
     assert revoke(books, serials=[1, 7]).effect == "nothing"
     assert revoke(books, identity=Identity("https://iam.example/", "nobody")).effect == "nothing"
     assert revoke(books, serials=[2, 7]).effect == "revoked"
     assert revoke(books, serials=[2, 7]).effect == "already"
-    later = NOW + timedelta(minutes=6)
+    later = NOW + timedelta(minutes=11)
     assert revoke(books, serials=[2], at=later).effect == "already"
     assert revoke(books, identity=ALICE, at=later).effect == "nothing"
     assert revoke(books, identity=ALICE, keys=[KEY], at=later).effect == "revoked"
@@ -140,12 +140,13 @@ def test_what_was_taken_off_the_list(books: Books, taken_out: str) -> None:
 
 
 def test_expired_ones_leave(books: Books) -> None:
-    """A serial leaves the list when its certificate expires; the version never goes back."""
+    """A serial leaves the list five minutes after its certificate; the version never goes back."""
     books.ledger().append([issued(minutes=5), issued(minutes=60)], NOW)
     version = revoke(books, identity=ALICE).version
-    later = NOW + timedelta(minutes=6)
+    assert now_revoked(books, NOW + timedelta(minutes=9)).serials == ((1, 2),)
+    later = NOW + timedelta(minutes=11)
     assert now_revoked(books, later).serials == ((2, 2),)
-    latest = NOW + timedelta(minutes=61)
+    latest = NOW + timedelta(minutes=66)
     with books.ledger().writing(latest) as writing:
         revocations.forget_expired(writing.connection, latest)
     assert now_revoked(books, latest) == revocations.Now(version, (), (), ())
@@ -204,7 +205,7 @@ def test_ranges() -> None:
 def test_one_identitys_own(books: Books) -> None:
     """A person sees what they have, whether it is revoked, and nothing of others."""
     records = [
-        issued(minutes=-1),
+        issued(minutes=-10),
         issued(instance="gateway", row="r-1", verb="submit"),
         issued(BOB),
         issued(),

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from token_translator import wire
+from token_translator.signer.revocations import Now
 
 MAGIC = b"SSHKRL\n\0"
 FORMAT_VERSION = 1
@@ -43,10 +43,11 @@ class RevocationList:
     fingerprints: tuple[bytes, ...] = ()
 
     @classmethod
-    def of(cls, now: wire.RevokedNow, certifying: Sequence[str]) -> "RevocationList":
-        """The list of what the signer says; `certifying` are its authorities, as OpenSSH lines.
+    def of(cls, now: Now, certifying: Sequence[str]) -> "RevocationList":
+        """The list of what is revoked; `certifying` are the authorities, as OpenSSH lines.
 
-        Its moment is fixed, so that all replicas serve the same bytes under the same ETag.
+        Its moment is fixed, so that all replicas make the same bytes; when it was true is signed
+        beside it.
         """
         return cls(
             version=now.version,

@@ -10,6 +10,7 @@ import aiohttp
 from aiohttp import web
 
 from gateway.clusters import Cluster, Clusters
+from gateway.files import Files
 from gateway.inquiries import Inquiries
 from gateway.jobs import Job
 from gateway.metrics import Metrics
@@ -133,15 +134,23 @@ async def assembled(settings: Settings) -> AsyncIterator[Gateway]:
             "changes": changes.ready,
             **{f"cluster {name}": _fault_of(tracker) for name, tracker in trackers.items()},
         }
+        jobs = Jobs(
+            store=store,
+            clusters=clusters,
+            registry=registry,
+            translator=translator,
+            pool=pool,
+            clock=clock,
+            wake=wake,
+        )
         api = Api(
-            jobs=Jobs(
-                store=store,
-                clusters=clusters,
+            jobs=jobs,
+            files=Files(
+                jobs=jobs,
                 registry=registry,
                 translator=translator,
                 pool=pool,
-                clock=clock,
-                wake=wake,
+                max_upload_bytes=settings.max_upload_bytes,
             ),
             clusters=clusters,
             registry=registry,

@@ -98,6 +98,8 @@ class PeopleSettings(Section, frozen=True):
 class Settings(Section, frozen=True):
     """The gateway's TOML. `url` is what users' tokens must be meant for.
 
+    `max_upload_bytes` is what one file brought to a job's directory may have.
+
     `metrics` is the operators' own listener (metrics, health in detail); without it there is none.
     """
 
@@ -111,6 +113,7 @@ class Settings(Section, frozen=True):
     clusters: tuple[ClusterSettings, ...]
     login: tuple[LoginSettings, ...] = ()
     people: PeopleSettings = PeopleSettings()
+    max_upload_bytes: int = 256 * 1024 * 1024
     listen: ListenSettings = ListenSettings()
     metrics: ListenSettings | None = None
     log_level: Literal["debug", "info", "warning", "error", "critical"] = "info"

@@ -30,6 +30,9 @@ from headgate.registry import Account
 
 log = structlog.get_logger(__name__)
 
+FOLLOW_SECONDS = 1.0
+"""How long after all was read a file that is followed is looked at again."""
+
 Wake = Callable[[Job], None]
 """Tells the sender of a cluster that there is work."""
 
@@ -127,11 +130,20 @@ class Jobs:
                 return after
 
     async def output(
-        self, principal: Principal, token: str, row: str, *, file: str, offset: int, limit: int
+        self,
+        principal: Principal,
+        token: str,
+        row: str,
+        *,
+        file: str,
+        offset: int,
+        limit: int,
+        follow: bool = False,
     ) -> AsyncGenerator[bytes]:
         """What a job has printed so far, read as its owner, part by part as it is taken.
 
-        No session is held while the caller takes their time over a part.
+        No session is held while the caller takes their time over a part. With `follow`, what it
+        goes on to print comes too, until the job or the caller's token ends.
 
         Raises:
             NotFound: nothing has been printed yet. Unavailable: the login node is away.
@@ -143,15 +155,26 @@ class Jobs:
         end = offset + limit
         while offset < end:
             asked = min(PART, end - offset)
-            part = await self._part(job, certify, file, offset, asked)
+            part = await self._part(job, certify, file, offset, asked, waiting=follow)
             if part:
                 yield part
-            if len(part) < asked:
-                return
             offset += len(part)
+            if len(part) == asked:
+                continue
+            if not follow or job.state.final or self._clock.now() >= principal.expires_at:
+                return
+            if not part:
+                await self._clock.sleep(FOLLOW_SECONDS)
+            # What was printed before the end is read once more after it was seen.
+            job = await self.job(principal, row)
 
-    async def _part(self, job: Job, certify: Certify, file: str, offset: int, limit: int) -> bytes:
-        """One part; a session that is lost meanwhile is replaced once."""
+    async def _part(
+        self, job: Job, certify: Certify, file: str, offset: int, limit: int, *, waiting: bool
+    ) -> bytes:
+        """One part; a session that is lost meanwhile is replaced once.
+
+        `waiting`: that nothing was printed yet is an empty part.
+        """
         for last in (False, True):
             try:
                 async with self._pool.with_token(_user(job), certify) as session:
@@ -159,6 +182,8 @@ class Jobs:
                     async with aclosing(chunks):
                         return b"".join([chunk async for chunk in chunks])
             except SessionRefused as refusal:
+                if refusal.code == "no_file" and waiting:
+                    return b""
                 if refusal.code == "no_file":
                     words = "The job has printed nothing yet."
                     raise NotFound(words, code="no_output") from refusal

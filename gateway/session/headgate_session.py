@@ -343,7 +343,7 @@ def missing(error: OSError) -> Refused:
         return Refused("not_a_file", "it is a link or a special file: none is followed or opened")
     if error.errno == errno.ENOTDIR:
         return Refused("not_a_directory", "a part of the path is no directory, or a link")
-    return Refused("no_file", error.strerror)
+    return Refused("no_file" if error.errno == errno.ENOENT else "system", error.strerror)
 
 
 def described(folder: int, name: bytes) -> Dict[str, Any]:

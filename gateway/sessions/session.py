@@ -96,6 +96,11 @@ class UserSession(Protocol):
     ) -> AsyncGenerator[bytes]:
         """Bytes of `stdout` or `stderr`, in chunks."""
 
+    async def request(
+        self, header: dict[str, Any], body: bytes = b"", *, expected: int = 0
+    ) -> tuple[dict[str, Any], bytes]:
+        """One message, its last reply, and the bytes that came with it: `expected` at most."""
+
     async def drain(self) -> None:
         """Return when nothing that was asked is still under way."""
 
@@ -184,7 +189,7 @@ class Conversation:
             raise
         if not self._decoder.announced:
             await self.close()
-            raise SessionUnavailable(f"no session program: {self._decoder.noise()}")
+            raise SessionUnavailable(f"no session program of ours: {self._decoder.noise()}")
 
     async def submit(self, sealed: Sealed, attempt: int) -> Submitted:
         """See `UserSession`."""
@@ -235,6 +240,17 @@ class Conversation:
                 return
             offset += got
 
+    async def request(
+        self, header: dict[str, Any], body: bytes = b"", *, expected: int = 0
+    ) -> tuple[dict[str, Any], bytes]:
+        """See `UserSession`."""
+        reply: dict[str, Any] = {}
+        parts = []
+        async with contextlib.aclosing(self._exchange(header, body, expected=expected)) as frames:
+            async for reply, part in frames:  # noqa: B007 - the last one counts
+                parts.append(part)
+        return reply, b"".join(parts)
+
     async def drain(self) -> None:
         """Return when nothing that was asked is still under way."""
         while self._waiting and not self._ended:
@@ -256,11 +272,7 @@ class Conversation:
 
     async def _ask(self, header: dict[str, Any], body: bytes = b"") -> dict[str, Any]:
         """Send one message, return its one reply."""
-        reply: dict[str, Any] = {}
-        async with contextlib.aclosing(self._exchange(header, body)) as frames:
-            async for reply, _ in frames:  # noqa: B007 - the last one counts
-                pass
-        return reply
+        return (await self.request(header, body))[0]
 
     async def _exchange(
         self, header: dict[str, Any], body: bytes = b"", *, expected: int = 0

@@ -8,11 +8,13 @@ import structlog
 from aiohttp import web
 
 from gateway.clusters import Clusters
+from gateway.files import Files
 from gateway.jobs import Job, JobSpec, State
 from gateway.registry import Registry
 from gateway.settings import LoginNodeSettings, LoginSettings
 from gateway.submission import Jobs
 from gateway.v1.documents import cluster_document, job_document, me_document
+from gateway.v1.files import FileRoutes
 from gateway.v1.health import add_public_health
 from headgate import __version__
 from headgate.identity import Principal
@@ -42,6 +44,7 @@ class Api:
     url: str
     token_translator: str = ""
     login_nodes: Sequence[LoginNodeSettings] = ()
+    files: Files | None = None
 
     def application(self, checks: Mapping[str, Check]) -> web.Application:
         """The gateway's application."""
@@ -54,6 +57,8 @@ class Api:
         app.router.add_get("/v1/jobs/{id}", self.show_job)
         app.router.add_delete("/v1/jobs/{id}", self.cancel_job)
         app.router.add_get("/v1/jobs/{id}/{file:stdout|stderr}", self.show_output)
+        if self.files is not None:
+            FileRoutes(self.files, self._principal).add_to(app)
         add_public_health(app, checks)
         return app
 
@@ -134,7 +139,7 @@ class Api:
         return json_response(job_document(job), status=202, headers={"ETag": _etag(job)})
 
     async def show_output(self, request: web.Request) -> web.StreamResponse:
-        """What a job has printed so far, as it is in the file."""
+        """What a job has printed so far, as it is in the file; `follow=1`: and what follows."""
         principal, token = await self._principal(request)
         chunks = self.jobs.output(
             principal,
@@ -143,6 +148,7 @@ class Api:
             file=request.match_info["file"],
             offset=_number(request, "offset", 0, 0, MAX_OUTPUT),
             limit=_number(request, "limit", MAX_OUTPUT, 1, MAX_OUTPUT),
+            follow=_number(request, "follow", 0, 0, 1) == 1,
         )
         # A payload prints what it likes: no browser may take it for a page.
         headers = {"Content-Type": "text/plain", "X-Content-Type-Options": "nosniff"}

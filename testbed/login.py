@@ -61,7 +61,8 @@ def krl_timer(folder: Folder, *, program: Path, tokens: str) -> Component:
     folder.write("libexec/headgate-krl-fetch", program.read_bytes(), mode=0o755)
     revoked = folder.path("krl", "revoked_keys")
     argv = (str(folder.path("libexec", "headgate-krl-fetch")), "--url", f"{tokens}/v1/krl")
-    fetch = shlex.join((interpreter(), "-I", *argv, "--file", str(revoked)))
+    trusted = ("--user-ca", str(folder.path("ssh", "user_ca.pub")))
+    fetch = shlex.join((interpreter(), "-I", *argv, "--file", str(revoked), *trusted))
     # No `exec`, no `&&`: a turn that fails is followed by the next, as a timer does it.
     loop = f"#!/bin/sh\nwhile :; do {fetch}; sleep {KRL_SECONDS:g}; done\n"
     return Component(

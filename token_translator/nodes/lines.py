@@ -156,7 +156,7 @@ After=network-online.target
 Type=oneshot
 User={node.krl_user}
 ExecStart={node.krl_fetch} --url {tokens}/v1/krl \\
-  --file {node.revoked_keys} --alarm-after {node.krl_max_age}
+  --file {node.revoked_keys} --user-ca {node.user_ca} --alarm-after {node.krl_max_age}
 ReadWritePaths={folder}
 ProcSubset=pid
 PrivateUsers=yes

@@ -15,8 +15,8 @@ from token_translator.grants import Grant, Moment
 
 MAX_FRAME = 64 * 1024
 """Bytes of a request; what the signer reads is short."""
-MAX_ANSWER = 16 * 1024 * 1024
-"""Bytes of an answer: a list of revoked serials may be long."""
+MAX_ANSWER = 32 * 1024 * 1024
+"""Bytes of an answer: a revocation list may be long."""
 MAX_SERIAL = 2**63 - 1
 MAX_REVOKED_AT_ONCE = 2000
 LIVE_AT_ONCE = 1000
@@ -24,13 +24,15 @@ LIVE_AT_ONCE = 1000
 
 MAX_ISSUER, MAX_FIELD = 1024, 255
 """Characters: what is about one certificate is short, so that its entry fits into a datagram."""
+MAX_REASON = 1000
 MAX_MARK = 2**62
 
 Serial = Annotated[int, msgspec.Meta(ge=1, le=MAX_SERIAL)]
 Issuer = Annotated[str, msgspec.Meta(max_length=MAX_ISSUER)]
 Field = Annotated[str, msgspec.Meta(max_length=MAX_FIELD)]
 Word = Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9_]{0,63}\Z")]
-Fingerprint = Annotated[str, msgspec.Meta(pattern=r"^SHA256:[A-Za-z0-9+/]{43}\Z")]
+FINGERPRINT = r"^SHA256:[A-Za-z0-9+/]{43}\Z"
+Fingerprint = Annotated[str, msgspec.Meta(pattern=FINGERPRINT)]
 """As `ssh-keygen -l` shows a key."""
 
 
@@ -116,7 +118,7 @@ class Revoke(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="revok
     """
 
     id: int
-    reason: Annotated[str, msgspec.Meta(min_length=1, max_length=1000)]
+    reason: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_REASON)]
     by: Annotated[str, msgspec.Meta(min_length=1, max_length=1400)]
     serials: Annotated[tuple[Serial, ...], msgspec.Meta(max_length=MAX_REVOKED_AT_ONCE)] = ()
     identity: tuple[Issuer, Field] | None = None

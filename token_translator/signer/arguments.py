@@ -1,15 +1,21 @@
 """The command line of `headgate-signer`."""
 
 import argparse
+import base64
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from headgate.identity import Identity
+from token_translator.keys import MAX_LINE, fingerprint
 from token_translator.signer import commands
 from token_translator.signer.revocations import Wanted
 from token_translator.signer.search import Sought
+from token_translator.signer.signatures import string
+from token_translator.wire import FINGERPRINT, MAX_REASON, MAX_SERIAL
 
 Parser = argparse.ArgumentParser
+_FORMS = "SHA256:… (as ssh-keygen -l shows it), a public key's line, or its file"
 _VERBS = (
     ("serve", "answer on the socket until told to stop"),
     ("init", "make the authority keys, the index key and the tables; touches nothing existing"),
@@ -62,7 +68,7 @@ def sought(options: argparse.Namespace) -> Sought:
     return Sought(
         identity=Identity(*options.user) if options.user else None,
         serial=options.serial,
-        key=options.key,
+        key=options.key or "",
         row=options.row,
         since=options.since,
         until=options.until,
@@ -77,8 +83,9 @@ def wanted(options: argparse.Namespace, by: Identity) -> Wanted:
         serials=options.serial,
         identity=Identity(*options.user) if options.user else None,
         keys=options.key,
-        authority=options.authority,
+        authority=options.authority or "",
         active_too=options.active,
+        here=True,
     )
 
 
@@ -114,7 +121,7 @@ def _options(verb: Parser, name: str) -> None:
 def _search(verb: Parser) -> None:
     _user(verb, required=False)
     verb.add_argument("--serial", type=int)
-    verb.add_argument("--key", default="", metavar="SHA256:…", help="of a certified key")
+    verb.add_argument("--key", type=_key, metavar="KEY", help=f"certified: {_FORMS}")
     verb.add_argument("--row", default="", metavar="UUID", help="of a job")
     for name in ("--since", "--until"):
         verb.add_argument(name, type=commands.moment, metavar="TIME", help="RFC 3339, or a date")
@@ -122,12 +129,50 @@ def _search(verb: Parser) -> None:
 
 def _revoke(verb: Parser) -> None:
     _user(verb, required=False)
-    verb.add_argument("--serial", type=int, action="append", default=[])
-    verb.add_argument("--key", action="append", default=[], metavar="SHA256:…")
-    verb.add_argument("--authority", default="", metavar="SHA256:…")
+    verb.add_argument("--serial", type=_serial, action="append", default=[])
+    verb.add_argument(
+        "--key",
+        type=_key,
+        action="append",
+        default=[],
+        metavar="KEY",
+        help=f"of a person: {_FORMS}",
+    )
+    verb.add_argument("--authority", type=_key, metavar="KEY", help=_FORMS)
     verb.add_argument("--active", action="store_true", help="also an authority that is in use")
-    verb.add_argument("--reason", required=True)
+    verb.add_argument("--reason", type=_reason, required=True)
     verb.set_defaults(complain=verb.error)
+
+
+def _key(word: str) -> str:
+    """The fingerprint of a key, however it is named."""
+    if re.fullmatch(FINGERPRINT, word):
+        return word
+    line = word
+    if len(word.split()) == 1 and Path(word).is_file():
+        with Path(word).open(encoding="utf-8", errors="replace") as file:
+            line = file.read(MAX_LINE)
+    try:
+        kind, encoded = line.split()[:2]
+        blob = base64.b64decode(encoded, validate=True)
+    except ValueError:
+        kind, blob = "", b""
+    # Whatever its type: what gets no certificate any more can be revoked all the same.
+    if not kind or "-cert-" in kind or not blob.startswith(string(kind.encode())):
+        raise argparse.ArgumentTypeError(f"not a public key: {word[:40]!r}; {_FORMS}")
+    return fingerprint(blob)
+
+
+def _serial(word: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,19}", word) or not 1 <= int(word) <= MAX_SERIAL:
+        raise argparse.ArgumentTypeError(f"not a serial: {word[:40]!r}")
+    return int(word)
+
+
+def _reason(word: str) -> str:
+    if not 1 <= len(word) <= MAX_REASON:
+        raise argparse.ArgumentTypeError(f"from 1 to {MAX_REASON} characters")
+    return word
 
 
 def _user(verb: Parser, *, required: bool) -> None:

@@ -182,11 +182,11 @@ class Rate:
         self._left = self._most
         self._at = now
 
-    def take(self, now: float) -> bool:
-        """Whether one more is within the rate; `now` in monotonic seconds."""
+    def take(self, now: float, many: int = 1) -> bool:
+        """Whether so many more are within the rate; `now` in monotonic seconds."""
         self._left = min(self._most, self._left + (now - self._at) * self._per_second)
         self._at = now
-        if self._left < 1:
+        if self._left < many:
             return False
-        self._left -= 1
+        self._left -= many
         return True

@@ -13,7 +13,7 @@ from sqlalchemy import select
 from headgate.clock import rfc3339
 from headgate.identity import Identity
 from headgate.settings import SettingsError
-from token_translator.signer import authorities, notes, restore, retention, revocations
+from token_translator.signer import authorities, kept, restore, retention, revocations
 from token_translator.signer.entries import ChainError
 from token_translator.signer.ledger import DeclinedError, Ledger
 from token_translator.signer.persons import Persons
@@ -23,8 +23,6 @@ from token_translator.signer.tables import LEDGER
 UNSET = 2**32 - 1
 """What /proc/self/loginuid says of a process that nobody's login started."""
 
-_KEPT = (b'"kind":"revoked"', b'"kind":"restored"', b'"mark":[')
-"""Of an entry that a table has something of."""
 NOTHING = "nothing to revoke: no unexpired certificate has such a serial, or is this user's"
 
 
@@ -33,10 +31,9 @@ def verify(ledger: Ledger, copy: Path | None, now: datetime) -> tuple[int, dict[
     try:
         head = ledger.verify()
         for entry in ledger.entries():
-            if any(kind in entry.entry for kind in _KEPT):
+            if kept.concerns(entry):
                 with ledger.reading() as connection:
-                    revocations.require_kept(connection, entry, now)
-                    notes.require_kept(connection, entry.seq, json.loads(entry.entry))
+                    kept.require(connection, entry, now)
         same = restore.compare(ledger, read_copy(copy)) if copy is not None else None
     except ChainError as error:
         return 1, {"intact": False, "broken": str(error)}

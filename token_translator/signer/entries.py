@@ -171,6 +171,8 @@ def _checked(entry: Entry) -> dict[str, Any]:
     columns = (entry.seq, entry.serial, entry.person)
     if columns != tuple(document.get(name) for name in ("seq", "serial", "person")):
         raise ChainError(f"entry {entry.seq}: its columns are not what it says")
+    if entry.at != int(datetime.fromisoformat(document["at"]).timestamp()):
+        raise ChainError(f"entry {entry.seq}: it was not written when its column says")
     if entry.valid_before != expiry(document):
         raise ChainError(f"entry {entry.seq}: it does not expire when its column says")
     return document

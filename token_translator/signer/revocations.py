@@ -1,6 +1,5 @@
 """What is revoked: written as entries of the ledger, and kept in tables of what still counts."""
 
-import json
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, update
 
 from headgate.identity import Identity
-from token_translator.signer.entries import ChainError, Entry, Record
+from token_translator.signer.entries import Record
 from token_translator.signer.ledger import DeclinedError, Writing
 from token_translator.signer.persons import Persons
 from token_translator.signer.tables import AUTHORITIES, LEDGER, REVOKED_KEYS, REVOKED_SERIALS
@@ -19,6 +18,8 @@ from token_translator.wire import Effect
 Range = tuple[int, int]
 KEPT_LONGER = timedelta(minutes=5)
 """A serial stays on the list that long after its certificate: clocks of nodes may be behind."""
+MAX_KEYS = 100_000
+"""Revoked keys never leave the list: so many take 4 MB. On the host twice as many may be."""
 CHUNK = 500
 SPANS = 500
 """Of serials in one entry: the copy must be able to take it."""
@@ -28,7 +29,8 @@ SPANS = 500
 class Wanted:
     """What is to be revoked; `keys` and `authority` are fingerprints.
 
-    `active_too`: also an authority that signs or is trusted now.
+    `active_too`: also an authority that signs or is trusted now. `here`: on the signer's host, by
+    somebody who may fill the list further.
     """
 
     reason: str
@@ -38,6 +40,7 @@ class Wanted:
     keys: Sequence[str] = ()
     authority: str = ""
     active_too: bool = False
+    here: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +78,17 @@ def revoke(writing: Writing, persons: Persons, wanted: Wanted) -> Outcome:
     """Revoke for good. Asked again for the same it changes nothing.
 
     Raises:
-        DeclinedError: the authority is unknown, or in use.
+        DeclinedError: the authority is unknown, or in use; or there are too many keys.
     """
     writing.flush()
-    connection, now = writing.connection, _expired(writing.now)
+    connection, now = writing.connection, expired(writing.now)
     concerned = _concerned(connection, persons, wanted, now)
     # Those named may have expired since, or be of a lost range: still they were revoked.
     known = set(_revoked_among(connection, sorted({*concerned, *wanted.serials})))
     serials = [serial for serial in concerned if serial not in known]
     keys = _new_keys(connection, wanted.keys)
+    if keys:
+        _require_room(connection, len(keys), MAX_KEYS * (2 if wanted.here else 1))
     authority = _authority(connection, wanted) if wanted.authority else ""
     effect: Effect = "already" if known or wanted.keys or wanted.authority else "nothing"
     if serials or keys or authority:
@@ -110,7 +115,7 @@ def current(connection: Connection, now: datetime) -> Now:
     """All that is revoked now."""
     rows = connection.execute(
         select(REVOKED_SERIALS.c.first, REVOKED_SERIALS.c.last)
-        .where(REVOKED_SERIALS.c.valid_before > _expired(now))
+        .where(REVOKED_SERIALS.c.valid_before > expired(now))
         .order_by(REVOKED_SERIALS.c.first)
     )
     keys = connection.scalars(select(REVOKED_KEYS.c.fingerprint).order_by(REVOKED_KEYS.c.seq))
@@ -127,29 +132,6 @@ def current(connection: Connection, now: datetime) -> Now:
     )
 
 
-def require_kept(connection: Connection, entry: Entry, now: datetime) -> None:
-    """Return if what an entry revoked, and has not expired, is in the tables.
-
-    Raises:
-        ChainError: somebody took it out of them.
-    """
-    document = json.loads(entry.entry)
-    if document["kind"] not in {"revoked", "restored"}:
-        return
-    seconds = int(now.timestamp())
-    for first, last in document.get("serials", ()):
-        live = LEDGER.c.serial.between(first, last) & (LEDGER.c.valid_before > seconds)
-        serials = list(connection.scalars(select(LEDGER.c.serial).where(live)))
-        if len(set(_revoked_among(connection, sorted(serials)))) < len(serials):
-            raise ChainError(f"entry {entry.seq}: serials it revoked are not on the list")
-    if _new_keys(connection, document.get("keys", ())):
-        raise ChainError(f"entry {entry.seq}: a key it revoked is not on the list")
-    authority = document.get("authority")
-    revoked = select(AUTHORITIES.c.revoked).where(AUTHORITIES.c.fingerprint == authority)
-    if authority and connection.scalar(revoked) is None:
-        raise ChainError(f"entry {entry.seq}: the authority it revoked is not on the list")
-
-
 def version(connection: Connection) -> int:
     """The number of the newest entry that revoked something; 0 before the first."""
     newest = (
@@ -164,10 +146,15 @@ def forget_expired(connection: Connection, now: datetime) -> None:
     """Remove serials whose certificates have expired; not the newest, which gives the version."""
     connection.execute(
         delete(REVOKED_SERIALS).where(
-            REVOKED_SERIALS.c.valid_before <= _expired(now),
+            REVOKED_SERIALS.c.valid_before <= expired(now),
             REVOKED_SERIALS.c.seq < version(connection),
         )
     )
+
+
+def expired(now: datetime) -> int:
+    """Until when a certificate must have been valid to be of no use on any node."""
+    return int((now - KEPT_LONGER).timestamp())
 
 
 def within(ranges: Sequence[Range], serial: int) -> bool:
@@ -199,11 +186,6 @@ def unrevoked_of(connection: Connection, person: str, now: datetime) -> list[int
     serials = sorted(connection.scalars(select(LEDGER.c.serial).where(condition)))
     known = set(_revoked_among(connection, serials))
     return [serial for serial in serials if serial not in known]
-
-
-def _expired(now: datetime) -> int:
-    """Until when a certificate must have been valid to be of no use on any node."""
-    return int((now - KEPT_LONGER).timestamp())
 
 
 def _concerned(connection: Connection, persons: Persons, wanted: Wanted, now: int) -> list[int]:
@@ -243,6 +225,15 @@ def _new_keys(connection: Connection, keys: Sequence[str]) -> list[str]:
         )
     )
     return [key for key in dict.fromkeys(keys) if key not in known]
+
+
+def _require_room(connection: Connection, more: int, most: int) -> None:
+    there = connection.scalar(select(func.count()).select_from(REVOKED_KEYS)) or 0
+    if there + more > most:
+        raise DeclinedError(
+            f"{there} keys are revoked already, and the list must stay one that nodes can fetch: "
+            "on the signer's host headgate-signer revoke takes some more"
+        )
 
 
 def _authority(connection: Connection, wanted: Wanted) -> str:

@@ -237,7 +237,7 @@ class Signing:
         return wire.Recorded(request.id)
 
     async def _revoke(self, request: wire.Revoke) -> wire.Answer:
-        if not self._revocations.take(self._clock.monotonic()):
+        if not self._revocations.take(self._clock.monotonic(), max(1, len(request.keys))):
             log.warning("revocation_ceiling", per_minute=REVOCATIONS_PER_MINUTE)
             raise _RateError
         wanted = revocations.Wanted(

@@ -1,7 +1,11 @@
 """Revoking in the ledger: what is revoked, for how long, and that it is written first."""
 
+import base64
 import json
+from dataclasses import replace
 from datetime import datetime, timedelta
+from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,10 +13,17 @@ from sqlalchemy import delete, insert, update
 
 from headgate.identity import Identity
 from tests.unit.token_translator.ledger_books import ALICE, BOB, NOW, Books, issued, refused
-from token_translator.signer import arguments, commands, live, revocations
+from token_translator.signer import arguments, commands, live, restore, revocations
+from token_translator.signer.issuance import keep_host_key
 from token_translator.signer.ledger import DeclinedError
 from token_translator.signer.revocations import Outcome, Wanted, merged, orderer
-from token_translator.signer.tables import AUTHORITIES, REVOKED_KEYS, REVOKED_SERIALS
+from token_translator.signer.tables import (
+    AUTHORITIES,
+    HOST_KEYS,
+    LEDGER,
+    REVOKED_KEYS,
+    REVOKED_SERIALS,
+)
 
 ADMIN = orderer("admin:https://iam.example/#carol")
 KEY = "SHA256:" + "A" * 43
@@ -137,6 +148,97 @@ def test_what_was_taken_off_the_list(books: Books, taken_out: str) -> None:
         connection.execute(change)
     status, said = commands.verify(books.ledger(), None, NOW)
     assert (status, taken_out in said["broken"]) == (1, True)
+
+
+def shorten(books: Books, *, to: datetime) -> None:
+    """Have everything leave the list at that moment."""
+    with books.engine.begin() as connection:
+        connection.execute(update(REVOKED_SERIALS).values(valid_before=int(to.timestamp())))
+
+
+def test_what_would_leave_the_list_too_early(books: Books) -> None:
+    """Whoever has a revoked serial expire before its certificate is found out."""
+    books.ledger().append([issued(minutes=60), issued(BOB, minutes=90)], NOW)
+    revoke(books, serials=[1, 2])
+    shorten(books, to=NOW + timedelta(minutes=89))
+    status, said = commands.verify(books.ledger(), None, NOW)
+    assert (status, "serials" in said["broken"]) == (1, True)
+    shorten(books, to=NOW + timedelta(minutes=90))
+    assert commands.verify(books.ledger(), None, NOW)[0] == 0
+
+
+def test_a_lost_range_that_was_taken_off(books: Books) -> None:
+    """So is who takes off the serials that a reconciliation revoked, of which nobody knows more."""
+    books.ledger().append([issued()], NOW)
+    lost = restore.Lost(books.position.read(), 500, {}, timedelta(hours=12))
+    restore.reconcile(books.ledger(), books.persons, lost, by=ADMIN, now=NOW)
+    assert commands.verify(books.ledger(), None, NOW)[0] == 0
+    shorten(books, to=NOW + timedelta(hours=11))
+    assert commands.verify(books.ledger(), None, NOW)[0] == 1
+    with books.engine.begin() as connection:
+        connection.execute(delete(REVOKED_SERIALS))
+    assert commands.verify(books.ledger(), None, NOW)[0] == 1
+    assert commands.verify(books.ledger(), None, NOW + timedelta(hours=13))[0] == 0
+
+
+def test_a_moment_that_was_changed(books: Books) -> None:
+    """The column by which entries are sought and deleted says what the entry says."""
+    books.ledger().append([issued()], NOW)
+    with books.engine.begin() as connection:
+        connection.execute(update(LEDGER).values(at=1))
+    status, said = commands.verify(books.ledger(), None, NOW)
+    assert (status, "entry 1" in said["broken"]) == (1, True)
+
+
+def test_a_hosts_key_that_was_forgotten(books: Books) -> None:
+    """Whoever takes a host's key out of the table, to have a user certificate of it, is found."""
+    host = issued()
+    host = replace(host, public={**host.public, "profile": "host", "key": KEY})
+    with books.ledger().writing(NOW) as writing:
+        keep_host_key(writing, writing.append(host).seq, KEY)
+    assert commands.verify(books.ledger(), None, NOW)[0] == 0
+    with books.engine.begin() as connection:
+        connection.execute(delete(HOST_KEYS))
+    status, said = commands.verify(books.ledger(), None, NOW)
+    assert (status, "host" in said["broken"]) == (1, True)
+
+
+def test_so_many_keys_and_no_more(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A captured process cannot make the list grow until nobody can fetch it; the host may more."""
+    monkeypatch.setattr(revocations, "MAX_KEYS", 3)
+    names = ["SHA256:" + letter * 42 + "A" for letter in "abcdefgh"]
+    assert revoke(books, keys=names[:3]).effect == "revoked"
+    assert revoke(books, keys=names[:3]).effect == "already"
+    with pytest.raises(DeclinedError, match="3 keys"):
+        revoke(books, keys=names[2:4])
+    assert revoke(books, keys=names[2:4], here=True).effect == "revoked"
+    with pytest.raises(DeclinedError):
+        revoke(books, keys=names, here=True)
+    assert set(now_revoked(books).keys) == set(names[:4])
+
+
+def test_the_keys_of_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A fingerprint, a line or a file; what is none of them is said, and no list is made of it."""
+    line = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIPJvcT9YopMz4mLpzG4FFAMAT0e1iig5fPivZ0TEqpo/"
+    (tmp_path / "key.pub").write_text(f"{line} somebody\n")
+    (tmp_path / "key").write_text("-----BEGIN OPENSSH PRIVATE KEY-----\n")
+    words = ["revoke", "--config", "signer.toml", "--reason", "lost", "--key"]
+    name = "SHA256:" + base64.b64encode(sha256(base64.b64decode(line.split()[1])).digest()).decode()
+    for good in (name[:-1], line, str(tmp_path / "key.pub")):
+        assert arguments.parse([*words, good]).key == [name[:-1]]
+    for bad in ("MD5:aa", "", "SHA256:short", f"{name[:-2]}=", str(tmp_path / "key"), "ssh-rsa AA"):
+        with pytest.raises(SystemExit) as ended:
+            arguments.parse([*words, bad])
+        told = capsys.readouterr().err
+        assert ended.value.code == 2
+        assert "public key" in told, bad
+    more: tuple[tuple[str, ...], ...] = (
+        ("--serial", "0"), ("--serial", "x"), ("--authority", "all"), ("--reason", ""),
+        ("--reason", "x" * 1001),
+    )  # fmt: skip
+    for other in more:
+        with pytest.raises(SystemExit):
+            arguments.parse([*words, name[:-1], *other])
 
 
 def test_expired_ones_leave(books: Books) -> None:

@@ -18,11 +18,12 @@ log = structlog.get_logger(__name__)
 FACTS_SECONDS = 60.0
 AGAIN_SECONDS = 2.0
 PATIENCE_SECONDS = 2.0
+MEBIBYTE = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """A partition as a submitter sees it; GPUs and cores of its largest node, time in seconds."""
+    """A partition as a submitter sees it: what its largest node gives, seconds, bytes."""
 
     name: str
     is_default: bool
@@ -30,6 +31,7 @@ class Queue:
     nodes: int
     max_duration: int | None
     cores_per_node: int
+    memory_per_node: int
     gpus_per_node: int
     gpu_types: tuple[str, ...]
 
@@ -139,37 +141,54 @@ def _find(queues: Sequence[Queue], wanted: str | None) -> Queue | None:
 
 
 def _check_resources(queue: Queue, spec: JobSpec) -> None:
-    resources = spec.resources
-    gpus = resources.gpu_cores_per_process * resources.processes_per_node
-    cores = resources.cpu_cores_per_process * resources.processes_per_node
-    if gpus > queue.gpus_per_node:
-        raise _unprocessable(
-            "/resources/gpu_cores_per_process",
-            f"{gpus} GPUs per node are asked for; "
-            f"a node of the queue {queue.name} has {queue.gpus_per_node}.",
-            "too_many_gpus",
-        )
-    if cores > queue.cores_per_node:
-        raise _unprocessable(
-            "/resources/cpu_cores_per_process",
-            f"{cores} cores per node are asked for; "
-            f"a node of the queue {queue.name} has {queue.cores_per_node}.",
-            "too_many_cores",
-        )
-    if resources.node_count > queue.nodes:
-        raise _unprocessable(
-            "/resources/node_count",
-            f"{resources.node_count} nodes are asked for; "
-            f"the queue {queue.name} has {queue.nodes}.",
-            "too_many_nodes",
-        )
-    limit, duration = queue.max_duration, spec.attributes.duration
-    if limit is not None and duration is not None and duration > limit:
-        raise _unprocessable(
-            "/attributes/duration",
-            f"{duration} s are asked for; the queue {queue.name} allows {limit} s.",
-            "too_long",
-        )
+    resources, duration = spec.resources, spec.attributes.duration
+    each, node = resources.processes_per_node, f"a node of the queue {queue.name} has"
+    _bound(
+        "gpus_per_node",
+        (queue.gpus_per_node, resources.gpu_cores_per_process * each),
+        ("/resources/gpu_cores_per_process", "too_many_gpus"),
+        f"{{asked}} GPUs per node are asked for; {node} {{value}}.",
+    )
+    _bound(
+        "cores_per_node",
+        (queue.cores_per_node, resources.cpu_cores_per_process * each),
+        ("/resources/cpu_cores_per_process", "too_many_cores"),
+        f"{{asked}} cores per node are asked for; {node} {{value}}.",
+    )
+    _bound(
+        "memory_per_node",
+        (queue.memory_per_node, resources.memory),
+        ("/resources/memory", "too_much_memory"),
+        f"{{asked}} bytes of memory per node are asked for; {node} {{value}}.",
+    )
+    _bound(
+        "nodes",
+        (queue.nodes, resources.node_count),
+        ("/resources/node_count", "too_many_nodes"),
+        f"{{asked}} nodes are asked for; the queue {queue.name} has {{value}}.",
+    )
+    _bound(
+        "max_duration",
+        (queue.max_duration, duration),
+        ("/attributes/duration", "too_long"),
+        f"{{asked}} s are asked for; the queue {queue.name} allows {{value}} s.",
+    )
+
+
+def _bound(
+    limit: str, numbers: tuple[int | None, int | None], where: tuple[str, str], sentence: str
+) -> None:
+    """Refuse more than there is; `numbers` are what there is and what is asked for."""
+    (value, asked), (pointer, code) = numbers, where
+    if value is None or asked is None or asked <= value:
+        return
+    words = sentence.format(asked=asked, value=value)
+    raise Unprocessable(
+        words,
+        code=code,
+        faults=[Fault(pointer, words)],
+        members={"limit": {"name": limit, "value": value, "asked": asked}},
+    )
 
 
 def _queues(partitions: Sequence[Partition], nodes: Sequence[Node]) -> tuple[Queue, ...]:
@@ -183,13 +202,16 @@ def _queues(partitions: Sequence[Partition], nodes: Sequence[Node]) -> tuple[Que
 def _queue(partition: Partition, nodes: Sequence[Node]) -> Queue:
     gpus = [[gres for gres in node.gres if gres.name == "gpu"] for node in nodes]
     minutes = partition.max_time_minutes
+    cores = max((node.cpus for node in nodes), default=0)
+    memory = max((node.memory_mib for node in nodes), default=0)
     return Queue(
         name=partition.name,
         is_default=partition.is_default,
         state=partition.state,
         nodes=min(len(nodes), partition.max_nodes or len(nodes)),
         max_duration=None if minutes is None else minutes * 60,
-        cores_per_node=max((node.cpus for node in nodes), default=0),
+        cores_per_node=min(cores, partition.max_cpus_per_node or cores),
+        memory_per_node=min(memory, partition.max_memory_per_node_mib or memory) * MEBIBYTE,
         gpus_per_node=max((sum(gres.count for gres in node) for node in gpus), default=0),
         gpu_types=tuple(sorted({gres.type for node in gpus for gres in node if gres.type})),
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import structlog
 
 from gateway.jobs import Job, JobFiles
+from gateway.sessions.credentials import Certify, IssuedCertificate
 from gateway.sessions.pool import SessionPool
 from gateway.sessions.session import SessionLost, SessionRefused, SessionUnavailable
 from gateway.sessions.user import User
@@ -35,10 +36,14 @@ class Inquiries:
         self._rooms: defaultdict[User, asyncio.Semaphore] = defaultdict(_room)
         self._asked: dict[str, asyncio.Task[JobFiles | None]] = {}
 
-    def ask(self, job: Job) -> None:
-        """Ask for a job's files, unless that is under way."""
+    def ask(self, job: Job, *, in_passing: bool = False) -> None:
+        """Ask for a job's files, unless that is under way.
+
+        `in_passing`: only by a session that is open already; without one it has none.
+        """
         if job.id not in self._asked:
-            self._asked[job.id] = asyncio.create_task(self._files(job))
+            look = self._in_passing(job) if in_passing else self._files(job)
+            self._asked[job.id] = asyncio.create_task(look)
 
     def keep(self, rows: Container[str]) -> None:
         """Forget what was asked of other jobs: they have ended meanwhile."""
@@ -68,11 +73,23 @@ class Inquiries:
             task.cancel()
         await asyncio.gather(*self._asked.values(), return_exceptions=True)
 
-    async def _files(self, job: Job) -> JobFiles | None:
-        delegated = self._translator.delegated(job.id, "status")
+    async def _in_passing(self, job: Job) -> JobFiles | None:
+        try:
+            return await self._files(job, _nobody)
+        except (SessionUnavailable, SessionLost, SessionRefused) as error:
+            log.debug("files_not_seen", job=job.id, error=str(error))
+            return None
+
+    async def _files(self, job: Job, certify: Certify | None = None) -> JobFiles | None:
+        delegated = certify or self._translator.delegated(job.id, "status")
         user = User(job.owner, job.cluster, job.account)
         async with self._rooms[user], self._pool.without_token(user, delegated) as session:
             return await session.files(job.id, job.directory)
+
+
+async def _nobody(_: str) -> IssuedCertificate:
+    """Certifies nothing: no login is worth what is asked for."""
+    raise SessionUnavailable("no session is open")
 
 
 def _room() -> asyncio.Semaphore:

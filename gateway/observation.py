@@ -4,7 +4,8 @@ from datetime import datetime
 
 import msgspec
 
-from gateway.jobs import Effective, Failure, FailureKind, Job, JobFiles, State
+from gateway.images import image_failure
+from gateway.jobs import Effective, Failure, FailureKind, Job, JobFiles, JobSpec, State
 from headgate.slurm.model import AccountedJob, JobState, QueuedJob
 
 ALREADY_STARTED = 197
@@ -130,7 +131,9 @@ _IN_DOUBT = frozenset(
 
 def has_words(after: Job) -> bool:
     """Whether the job's own files may know better how it ended."""
-    return after.failure is not None and after.failure.kind in _IN_DOUBT
+    if after.failure is None:
+        return after.state is State.COMPLETED
+    return after.failure.kind in _IN_DOUBT
 
 
 def in_own_words(
@@ -144,11 +147,17 @@ def in_own_words(
     payload = after.failure is not None and after.failure.kind is FailureKind.PAYLOAD
     alone = before.spec.resources.processes == 1
     if payload and files.failure:
-        return msgspec.structs.replace(after, exit_code=None, failure=_told(files.failure))
+        told = _told(files.failure, before.spec)
+        return msgspec.structs.replace(after, exit_code=None, failure=told)
     if files.exit is not None:
         if payload and (files.exit == after.exit_code or not alone):
             return after
+        # A payload that is cut off may still say something, and that is not how it would end.
+        if files.exit and after.failure and after.failure.kind is FailureKind.TIME_LIMIT:
+            return after
         return _keeping(after, unheard(before, files, at))
+    if after.state is State.COMPLETED and not waited:
+        return None
     return _without_exit(after, files, waited=waited, payload=payload, alone=alone)
 
 
@@ -164,7 +173,8 @@ def _without_exit(
     # A script that has claimed its row and was not killed has written down how it ended.
     foreign = payload and alone and code < _FIRST_SIGNAL
     begun = after.started_at is not None
-    ends_unstarted = files.claim is None and (payload or (begun and after.state is State.CANCELED))
+    doubtful = payload or after.state is State.COMPLETED
+    ends_unstarted = files.claim is None and (doubtful or (begun and after.state is State.CANCELED))
     if (ends_unstarted or foreign) and not waited:
         return None
     if ends_unstarted:
@@ -207,11 +217,13 @@ def unheard(job: Job, files: JobFiles, at: datetime) -> Job:
     return job.ended(State.FAILED, at, _payload(files.exit, 0), {"exit_code": files.exit})
 
 
-def _told(text: str) -> Failure:
+def _told(text: str, spec: JobSpec) -> Failure:
     """A failure as the batch script wrote it down: the kind, then whose words there are."""
     word, _, words = text.partition("\n")
     kind = FailureKind(word) if word in set(FailureKind) else FailureKind.PAYLOAD
-    return Failure(kind, words.strip()[-1000:], retry=kind is FailureKind.IMAGE)
+    if kind is FailureKind.IMAGE:
+        return image_failure(words, spec)
+    return Failure(kind, words.strip()[-1000:])
 
 
 def _effective(row: QueuedJob) -> Effective:
@@ -251,7 +263,7 @@ def _end(
         return job.ended(State.CANCELED, at, _cancelled(job, by_site=by_site), facts)
     code = 128 + signal if signal else status
     if state in _FAILURES:
-        facts["exit_code"] = None if _FAILURES[state][0] is FailureKind.NODE else code or None
+        # Slurm's own status of what it ended itself: the payload has not answered.
         return job.ended(State.FAILED, at, _failure(job, state), facts)
     return job.ended(State.FAILED, at, _payload(code, signal), {**facts, "exit_code": code})
 

@@ -3,6 +3,7 @@
 import hashlib
 import shlex
 
+from gateway.images import STATUS
 from gateway.jobs import JobSpec
 from gateway.runner.plain import PlainRuntime
 from headgate.settings import Section
@@ -19,6 +20,14 @@ _PASSED = (
     "SLURM_PROCID",
 )
 """What Slurm says and a payload may want: udocker passes nothing of the host's environment on."""
+
+
+DOCKER_HUB = "https://registry-1.docker.io"
+_MANIFESTS = (
+    "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, "
+    "application/vnd.docker.distribution.manifest.list.v2+json, "
+    "application/vnd.docker.distribution.manifest.v2+json"
+)
 
 
 class UdockerSettings(Section, frozen=True):
@@ -59,12 +68,28 @@ exec 9> "$storage/headgate.lock"
 flock 9
 if [ ! -e "$storage/containers/$container" ]; then
   if ! "$udocker" pull {shlex.join(filter(None, [registry, image]))} > "$headgate/words" 2>&1 9>&-
-  then fail image; fi
+  then
+    # udocker says the same of an image that does not exist and of a registry that is broken.
+    answer=$(curl -sL --max-time 20 --output /dev/null --write-out '%{{http_code}}' \
+      --header {shlex.quote(f"Accept: {_MANIFESTS}")} {self._manifest(image)} 2> /dev/null 9>&-)
+    [ -z "$answer" ] || echo "{STATUS}$answer" >> "$headgate/words"
+    fail image
+  fi
   if ! made=$("$udocker" create {shlex.quote(image)} 2> "$headgate/words" 9>&-); then fail image; fi
   made=$(printf '%s\\n' "$made" | tail -n 1)
   if ! "$udocker" name "$made" "$container" > "$headgate/words" 2>&1 9>&-; then fail image; fi
 fi
 exec 9>&-"""
+
+    def _manifest(self, image: str) -> str:
+        """Where the registry has the image (OCI distribution specification, pulling manifests)."""
+        first, _, rest = image.partition("/")
+        named = bool(rest) and ("." in first or ":" in first or first == "localhost")
+        registry = f"https://{first}" if named else self._settings.registry or DOCKER_HUB
+        name, tag = _tagged(rest if named else image)
+        if registry == DOCKER_HUB and "/" not in name:
+            name = f"library/{name}"
+        return shlex.quote(f"{registry.rstrip('/')}/v2/{name}/manifests/{tag}")
 
     def launch(self, spec: JobSpec) -> str:
         """`udocker run` with the job's directory in its place and Slurm's words passed on."""
@@ -76,6 +101,15 @@ exec 9>&-"""
             f'--volume="$PWD" --workdir="$PWD" --entrypoint= {passed} '
             '"$container" /bin/sh "$headgate/payload"'
         )
+
+
+def _tagged(image: str) -> tuple[str, str]:
+    """An image's name and its tag or digest."""
+    name, _, digest = image.partition("@")
+    if digest:
+        return name, digest
+    name, _, tag = image.partition(":")
+    return name, tag or "latest"
 
 
 def _container(image: str) -> str:

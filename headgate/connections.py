@@ -23,10 +23,10 @@ class QuietRunner(web.AppRunner):
 
 class _Server(web.Server):
     def __call__(self) -> web.RequestHandler:
-        return _Connection(self, loop=self._loop, **CONNECTION)
+        return Connection(self, loop=self._loop, **CONNECTION)
 
 
-class _Connection(web.RequestHandler):
+class Connection(web.RequestHandler):
     """aiohttp's own words about a malformed request repeat it, and with it somebody's token."""
 
     __slots__ = ()

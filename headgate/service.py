@@ -18,6 +18,7 @@ from headgate.systemd import notify
 log = structlog.get_logger(__name__)
 
 DRAIN_SECONDS = 20.0
+RUNNER: web.AppKey[type[QuietRunner]] = web.AppKey("runner", type)
 
 
 class ListenSettings(Section, frozen=True):
@@ -39,7 +40,7 @@ async def listening(app: web.Application, listen: ListenSettings) -> AsyncIterat
         SettingsError: the address is not loopback and there is neither TLS nor the explicit word.
     """
     tls = tls_context(listen)
-    runner = QuietRunner(app, handle_signals=False, shutdown_timeout=DRAIN_SECONDS)
+    runner = app.get(RUNNER, QuietRunner)(app, handle_signals=False, shutdown_timeout=DRAIN_SECONDS)
     await runner.setup()
     try:
         if listen.unix:

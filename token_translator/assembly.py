@@ -28,6 +28,7 @@ from token_translator.account_requests import AccountRequests
 from token_translator.administrators import Administrators
 from token_translator.callers import Callers
 from token_translator.changes import Feed
+from token_translator.connections import BOUNDS, BoundedRunner, Bounds
 from token_translator.continuity import LOOK_SECONDS, Continuity
 from token_translator.database import open_async_database, require_current
 from token_translator.delegations import Delegations
@@ -47,7 +48,6 @@ from token_translator.stops import Stops
 from token_translator.store import DatabaseSeals
 from token_translator.suspending import Suspending, Tell, nobody
 from token_translator.used_credentials import UsedCredentials
-
 
 STOPPED_SECONDS = 0.5
 """A service that is stopped hears nothing more after that."""
@@ -140,6 +140,8 @@ async def assembled(settings: Settings, clock: Clock) -> AsyncIterator[web.Appli
                     "continuity": continuity.ready,
                 },
             )
+            app[service.RUNNER] = BoundedRunner
+            app[BOUNDS] = Bounds(settings.connections)
             _serve_nodes(
                 app,
                 settings,

@@ -10,11 +10,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Row, delete, insert, select, update
-from sqlalchemy.exc import OperationalError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from headgate.problems import Unauthenticated, Unavailable
-from token_translator.database import READ_ONLY
+from headgate.problems import Unauthenticated
+from token_translator.database import READ_ONLY, answering
 from token_translator.tables import HOST_ENROLMENTS, HOSTS
 
 PREFIX = "hgenrol-"
@@ -67,6 +66,7 @@ class Enrolments:
             Unauthenticated: `enrolment_unknown`: no such token, used, or expired.
             Unavailable: the database is away.
         """
+        await self._require_known(_digest(token))
         taken = (
             delete(HOST_ENROLMENTS)
             .where(HOST_ENROLMENTS.c.digest == _digest(token))
@@ -74,7 +74,7 @@ class Enrolments:
                 HOST_ENROLMENTS.c.names, HOST_ENROLMENTS.c.made_by, HOST_ENROLMENTS.c.expires_at
             )
         )
-        try:
+        with answering():
             async with self._engine.begin() as connection:
                 found = (await connection.execute(taken)).first()
                 if found is not None and found.expires_at > now.timestamp():
@@ -91,28 +91,30 @@ class Enrolments:
                     )
                     await connection.execute(insert(HOSTS), row)
                     return _host(row)
-        except OperationalError as error:
-            raise Unavailable("The database does not answer.", retry_after=1) from error
-        raise Unauthenticated(
-            "This enrolment token is unknown, used or expired: ask for another one.",
-            code="enrolment_unknown",
-        )
+        raise _unknown()
+
+    async def _require_known(self, digest: str) -> None:
+        """Look before anything is locked: everybody may bring a token."""
+        wanted = select(HOST_ENROLMENTS.c.digest).where(HOST_ENROLMENTS.c.digest == digest)
+        with answering():
+            async with self._reader.connect() as connection:
+                if await connection.scalar(wanted) is None:
+                    raise _unknown()
 
     async def find(self, fingerprint: str) -> Host | None:
         """The enrolled host with that key; raises `Unavailable` if the database is away."""
-        try:
+        with answering():
             async with self._reader.connect() as connection:
                 wanted = select(HOSTS).where(HOSTS.c.fingerprint == fingerprint)
                 found = (await connection.execute(wanted)).first()
-        except OperationalError as error:
-            raise Unavailable("The database does not answer.", retry_after=1) from error
         return None if found is None else _from_row(found)
 
     async def renewed(self, fingerprint: str, now: datetime) -> None:
         """Note that a host has a new certificate."""
         change = update(HOSTS).where(HOSTS.c.fingerprint == fingerprint)
-        async with self._engine.begin() as connection:
-            await connection.execute(change.values(renewed_at=int(now.timestamp())))
+        with answering():
+            async with self._engine.begin() as connection:
+                await connection.execute(change.values(renewed_at=int(now.timestamp())))
 
     async def all(self) -> Sequence[Host]:
         """Every enrolled host, by name."""
@@ -125,6 +127,13 @@ class Enrolments:
         async with self._engine.begin() as connection:
             gone = delete(HOSTS).where(HOSTS.c.fingerprint == fingerprint)
             return (await connection.execute(gone)).rowcount > 0
+
+
+def _unknown() -> Unauthenticated:
+    return Unauthenticated(
+        "This enrolment token is unknown, used or expired: ask for another one.",
+        code="enrolment_unknown",
+    )
 
 
 def _digest(token: str) -> str:

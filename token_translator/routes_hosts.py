@@ -15,6 +15,7 @@ from headgate.clock import Clock, rfc3339
 from headgate.problems import Forbidden, Invalid, NotFound, TooMany, Unauthenticated
 from headgate.web import REQUEST_ID, bearer_token, json_body, json_response
 from token_translator import grants, host_signatures, keys, wire
+from token_translator.connections import network
 from token_translator.enrolments import Enrolments, Host
 from token_translator.grants import ACCOUNT, BACKDATE
 from token_translator.host_settings import HostSettings
@@ -25,6 +26,8 @@ log = structlog.get_logger(__name__)
 
 FRESH_SECONDS = 300
 RENEWALS_PER_MINUTE = 6
+ATTEMPTS_PER_MINUTE = 60
+"""To enrol, from one address; of all addresses together the connections are the bound."""
 CHECKS_AT_ONCE = 4
 """So many signatures are checked at a time; anybody may bring one, and each is a process."""
 ISSUER = "urn:headgate:hosts"
@@ -84,6 +87,7 @@ class Hosts:
         self._whole = whole
         self._clock = clock
         self._renewals = Throttle(RENEWALS_PER_MINUTE)
+        self._attempts = Throttle(ATTEMPTS_PER_MINUTE)
         self._checks = asyncio.Semaphore(CHECKS_AT_ONCE)
 
     async def known_hosts(self) -> str:
@@ -103,12 +107,22 @@ class Hosts:
             raise NotFound("This site names no login nodes.", code="no_login_nodes")
         return _ssh_config(self._settings, account)
 
-    async def enrol(self, token: str, line: str, request_id: str) -> HostCertificateAnswer:
+    async def enrol(
+        self, token: str, line: str, *, source: str, request_id: str
+    ) -> HostCertificateAnswer:
         """A host's first certificate, for the token an administrator made.
 
         Raises:
-            Unauthenticated: `enrolment_unknown`. Invalid: the key is refused. Unavailable.
+            Unauthenticated: `enrolment_unknown`. Invalid: the key is refused. TooMany: from this
+            source. Unavailable.
         """
+        wait = self._attempts.take(source, self._clock.monotonic())
+        if wait:
+            raise TooMany(
+                "Too many enrolments from your address.",
+                code="source_rate",
+                retry_after=math.ceil(wait),
+            )
         await self._whole.require()  # an older database knows tokens that were used since
         public = self._accepted(line)
         host = await self._enrolments.redeem(token, _fingerprint(public), self._clock.now())
@@ -217,7 +231,12 @@ async def post_host_certificate(request: web.Request) -> web.Response:
     token = bearer_token(request) if enrolling else ""
     body = await json_body(request, HostCertificateRequest)
     if enrolling:
-        answer = await hosts.enrol(token, body.public_key, request[REQUEST_ID])
+        answer = await hosts.enrol(
+            token,
+            body.public_key,
+            source=network(request.remote or ""),
+            request_id=request[REQUEST_ID],
+        )
     elif body.at is None or body.signature is None:
         raise Unauthenticated(
             "An enrolment token is needed, or `at` and the host key's `signature`.",

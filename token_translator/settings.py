@@ -11,6 +11,7 @@ from headgate.peers import PeerSettings
 from headgate.service import ListenSettings
 from headgate.settings import Section
 from token_translator.administrators import AdministratorSettings
+from token_translator.connections import ConnectionSettings
 from token_translator.grants import REALM
 from token_translator.host_settings import HostSettings
 from token_translator.keys import ALL_TYPES, DEFAULT_TYPES
@@ -94,6 +95,7 @@ class Settings(Section, frozen=True):
     hosts: HostSettings = HostSettings()
     pam: PamSettings | None = None
     listen: ListenSettings = ListenSettings()
+    connections: ConnectionSettings = ConnectionSettings()
     per_minute: Annotated[int, msgspec.Meta(ge=1)] = 60
     retention_days: Annotated[int, msgspec.Meta(ge=1, le=36500)] = 550
     log_level: str = "info"

@@ -61,6 +61,7 @@ def add(
     app[CALLERS], app[ADMINISTRATORS], app[SUSPENDING] = callers, administrators, suspending
     app.router.add_post("/v1/holds", post_hold)
     app.router.add_get("/v1/holds", get_holds)
+    app.router.add_get("/v1/holds/mine", get_own_holds)
     app.router.add_delete("/v1/holds/{id}", delete_hold)
     app.router.add_post("/v1/revocations", post_revocation)
 
@@ -83,6 +84,14 @@ async def get_holds(request: web.Request) -> web.Response:
     holds = await request.app[SUSPENDING].in_force(owner=owner, identity=_asked(request))
     more = len(holds) == MAX_SHOWN
     return json_response({"holds": [_document(hold) for hold in holds], "more": more})
+
+
+async def get_own_holds(request: web.Request) -> web.Response:
+    """What keeps the caller out: each hold with its owner, who can lift it, and the reason."""
+    principal = await request.app[CALLERS].person(bearer_token(request))
+    suspending = request.app[SUSPENDING]
+    holds = await suspending.in_force(owner=None, identity=principal.identity)
+    return json_response({"holds": [_document(hold) for hold in holds]})
 
 
 async def delete_hold(request: web.Request) -> web.Response:

@@ -1,5 +1,6 @@
 """The verbs around a login: login, logout, whoami."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import aiohttp
@@ -19,7 +20,10 @@ from headgate.cli.sites import SavedSite, normal
 from headgate.cli.ssh import config
 from headgate.cli.ssh.identity import Identities
 from headgate.cli.wording import harmless, moment
-from headgate.client import Client, Me, Site, SiteIssuer
+from headgate.client import Client, HeadgateError, Hold, Me, RetryPolicy, Site, SiteIssuer
+
+AT_ONCE = RetryPolicy(deadline=3.0, attempt=3.0)
+"""For what is good to know, and not worth a wait."""
 
 
 @click.command()
@@ -237,21 +241,42 @@ async def _revoke(oauth: IssuerClient, saved: Login) -> bool:
 @click.command()
 @invocation()
 def whoami(run: Invocation) -> None:
-    """Show who you are at the site, and your account or how to get one.
+    """Show who you are at the site, your account or how to get one, and what keeps you out.
 
-    With --json: the object of GET /v1/me.
+    With --json: the object of GET /v1/me, and in "holds" what suspends you; without "holds" that
+    is not known.
     """
-    me, site = run.run(_whoami(run))
+    me, site, holds = run.run(_whoami(run))
     if run.as_json:
-        run.screen.json(me)
+        known = {} if holds is None else {"holds": holds}
+        run.screen.json({**msgspec.to_builtins(me), **known})
         return
     now = run.clock.now()
     certificates = [found.sentence(now) for found in Identities(run.places).of(site.url)]
     run.screen.me(
         me, site=site.url, token=run.token_label, certificate="; ".join(filter(None, certificates))
     )
+    for hold in holds or ():
+        place = f" in {hold.realm}" if hold.realm else ""
+        since = f" since {moment(hold.created_at, now)}" if hold.created_at else ""
+        run.screen.note(("Suspended", "bold red"), f"{place}{since}: {harmless(hold.reason)}")
+        run.screen.note(f"  by {harmless(hold.owner)}, who can lift it")
 
 
-async def _whoami(run: Invocation) -> tuple[Me, SavedSite]:
+async def _whoami(run: Invocation) -> tuple[Me, SavedSite, Sequence[Hold] | None]:
     async with run.client() as client:
-        return await client.me(), run.site()
+        me = await client.me()
+    return me, run.site(), await _holds(run)
+
+
+async def _holds(run: Invocation) -> Sequence[Hold] | None:
+    """What suspends the caller; None: the site's translator cannot be asked, or not with this."""
+    source, quiet = run.source, run.quiet
+    run.quiet = True  # nobody is asked to log in again for this
+    try:
+        async with run.translator(policy=AT_ONCE) as (translator, _):
+            return await translator.holds()
+    except (HeadgateError, CommandFailure):
+        return None
+    finally:
+        run.source, run.quiet = source, quiet

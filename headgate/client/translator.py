@@ -5,16 +5,25 @@ from collections.abc import Sequence
 
 import msgspec
 
-from headgate.client.errors import NotFoundError
+from headgate.client.errors import NotFoundError, UnexpectedAnswerError
 from headgate.client.service import ServiceClient, decode
 from headgate.client.transport import Request
-from headgate.client.values import Certificate, Delegation
+from headgate.client.values import Certificate, Delegation, Hold
+
+MOST_PAGES = 100
 
 
 class _Delegations(msgspec.Struct, frozen=True):
-    """The answer of `GET /v1/delegations`."""
+    """One page of `GET /v1/delegations`."""
 
     delegations: Sequence[Delegation]
+    next: str | None = None
+
+
+class _Holds(msgspec.Struct, frozen=True):
+    """The answer of `GET /v1/holds/mine`."""
+
+    holds: Sequence[Hold]
 
 
 class TokenTranslator(ServiceClient):
@@ -52,8 +61,21 @@ class TokenTranslator(ServiceClient):
 
     async def delegations(self) -> Sequence[Delegation]:
         """What services may still do for the caller without a token, the newest first."""
-        answer = await self._send(Request("GET", "/v1/delegations"))
-        return decode(answer, _Delegations, "token translator").delegations
+        found: list[Delegation] = []
+        query: dict[str, str] = {}
+        for _ in range(MOST_PAGES):
+            answer = await self._send(Request("GET", "/v1/delegations", query=query))
+            page = decode(answer, _Delegations, "token translator")
+            found += page.delegations
+            if not page.next:
+                return found
+            query = {"cursor": page.next}
+        raise UnexpectedAnswerError("The list of delegations does not come to an end.")
+
+    async def holds(self) -> Sequence[Hold]:
+        """What keeps the caller out of the site, the newest first; empty: nothing does."""
+        answer = await self._send(Request("GET", "/v1/holds/mine"))
+        return decode(answer, _Holds, "token translator").holds
 
     async def end_delegation(self, row: str) -> None:
         """End one of them for good. Raises `NotFoundError` for one that is not the caller's."""

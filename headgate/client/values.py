@@ -250,6 +250,16 @@ class Certificate(_Read, frozen=True):
     principals: Sequence[str] = ()
 
 
+class Hold(_Read, frozen=True):
+    """What keeps a person out of the site: `owner` can lift it. `realm` empty: everywhere."""
+
+    id: str
+    owner: str
+    reason: str
+    realm: str = ""
+    created_at: datetime | None = None
+
+
 class DelegatedCertificate(_Read, frozen=True):
     """A certificate that lives for one delegation; `verb` is what it may do with the job."""
 

@@ -40,6 +40,8 @@ class FakeTranslator:
     tokens: list[str] = field(default_factory=list)
     certificates: list[str] = field(default_factory=list)
     answered: str = ""
+    page: int = 1000
+    holds: list[dict[str, Any]] = field(default_factory=list)
     gate: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
@@ -111,7 +113,16 @@ class FakeTranslator:
     async def list_delegations(self, request: web.Request) -> web.Response:
         """As it was told."""
         self.admit(request)
-        return web.json_response({"delegations": self.delegations})
+        at = int(request.query.get("cursor", "0"))
+        page: dict[str, Any] = {"delegations": self.delegations[at : at + self.page]}
+        if at + self.page < len(self.delegations):
+            page["next"] = str(at + self.page)
+        return web.json_response(page)
+
+    async def own_holds(self, request: web.Request) -> web.Response:
+        """As it was told."""
+        self.admit(request)
+        return web.json_response({"holds": self.holds})
 
     async def end_delegation(self, request: web.Request) -> web.Response:
         """End one."""
@@ -141,6 +152,7 @@ async def running(issuer: Issuer) -> AsyncIterator[FakeTranslator]:
     app = create_app()
     app.router.add_post("/v1/certificates", translator.certify)
     app.router.add_get("/v1/known_hosts", translator.hosts)
+    app.router.add_get("/v1/holds/mine", translator.own_holds)
     app.router.add_get("/v1/delegations", translator.list_delegations)
     app.router.add_delete("/v1/delegations/{row}", translator.end_delegation)
     runner = web.AppRunner(app)

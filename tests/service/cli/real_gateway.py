@@ -86,7 +86,9 @@ class Reader:
         """One node."""
         gpus = (Gres("gpu", "tesla", 4),)
         state = NodeState("IDLE")
-        return [Node("n1", state, 8, 8, 0, 1, 8, 1, 1, 0, "x86", "Linux", ("gpu",), (), gpus, ())]
+        return [
+            Node("n1", state, 8, 8, 0, 1, 8, 1, 4096, 0, "x86", "Linux", ("gpu",), (), gpus, ())
+        ]
 
 
 @dataclass

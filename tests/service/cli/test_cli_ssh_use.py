@@ -161,6 +161,31 @@ async def test_logout_waits_for_a_renewal(headgate: CommandLine, translator: Fak
     assert left <= {"identity.json", "identity.json.lock", "known_hosts"}
 
 
+async def test_whoami_says_what_keeps_one_out(headgate: CommandLine, translator: FakeTranslator):
+    """A suspension has its reason and its owner; without an answer nothing is said of it."""
+    known = await headgate.json("whoami")
+    assert isinstance(known, dict)
+    assert (known["account"], known["holds"]) == ("alice", [])
+    hold = {
+        "id": "21e35149-746f-4263-9392-a59ee3da9859",
+        "owner": "peer:importer",
+        "reason": "lost\x1b[2J laptop",
+        "realm": "",
+        "created_at": "2020-01-02T10:00:00Z",
+    }
+    translator.holds = [hold, {**hold, "realm": "hpc"}]
+    said = (await headgate("whoami")).checked().stderr.decode()
+    assert "Suspended since 2020-01-02: lost" in said
+    assert "Suspended in hpc since" in said
+    assert "by peer:importer, who can lift it" in said
+    assert "\x1b" not in said
+    translator.acr = "stronger"
+    assert b"Suspended" not in (await headgate("whoami")).checked().stderr
+    unknown = await headgate.json("whoami")
+    assert isinstance(unknown, dict)
+    assert "holds" not in unknown
+
+
 async def test_delegations(headgate: CommandLine, translator: FakeTranslator):
     """Listed for people and programs; ended by the beginning of the row; others' are unknown."""
     row = "21e35149-746f-4263-9392-a59ee3da9859"
@@ -172,13 +197,14 @@ async def test_delegations(headgate: CommandLine, translator: FakeTranslator):
         "state": "active",
         "certificates": [{"serial": 7, "verb": "status", "valid_before": "2026-01-01T12:05:00Z"}],
     }
-    translator.delegations = [delegation]
+    others = [{**delegation, "row": f"0000000{n}-746f-4263-9392-a59ee3da9859"} for n in (1, 2)]
+    translator.delegations, translator.page = [*others, delegation], 1
     shown = (await headgate("delegations")).checked().stdout.decode()
     assert row in shown
     assert "1 certificate" in shown
     listed = await headgate.json("delegations", "list")
     assert isinstance(listed, dict)
-    assert listed["delegations"][0]["certificates"][0]["serial"] == 7
+    assert listed["delegations"][2]["certificates"][0]["serial"] == 7
     assert await headgate.json("delegations", "end", row[:6]) == {"ended": row}
     assert delegation["state"] == "ended"
     unknown = await headgate("delegations", "end", "ffff")

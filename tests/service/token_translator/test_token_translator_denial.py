@@ -104,6 +104,17 @@ async def test_each_owner_lifts_its_own(site: Any, key_line: str):
     assert (await certificate(site, key_line)).status == 201
 
 
+async def test_whoever_is_suspended_sees_why_and_by_whom(site: Any):
+    """A person sees their own holds, whoever owns them, and nobody else's."""
+    mine, _ = await held(site), await held(site, sub="bob")
+    for sub, expected in (("erin", [(mine["id"], "peer:importer", WHY)]), ("alice", [])):
+        headers = {"Authorization": f"Bearer {site.issuer.token(sub)}"}
+        answer = await site.client.get("/v1/holds/mine", headers=headers)
+        shown = (await answer.json())["holds"]
+        assert [(one["id"], one["owner"], one["reason"]) for one in shown] == expected
+    assert (await site.client.get("/v1/holds/mine")).status == 401
+
+
 async def test_the_same_again_is_the_same_hold(site: Any):
     """A service whose answer was lost asks again, and gets the hold it has."""
     first, again = await hold(site), await hold(site)

@@ -1,6 +1,7 @@
 """Which public keys get a certificate: one OpenSSH line in, a checked key or a reason out.
 
-Sources: RFC 4253, section 6.6 (RSA), RFC 5656 (ECDSA), RFC 8709 (Ed25519), OpenSSH PROTOCOL.u2f.
+Sources: RFC 4253, section 6.6 (RSA), RFC 5656 (ECDSA), RFC 8709 (Ed25519), OpenSSH PROTOCOL.u2f;
+for CVE-2017-15361 ("ROCA") Nemec and others, The Return of Coppersmith's Attack, section 2 (2017).
 """
 
 import base64
@@ -21,6 +22,13 @@ _SMALL_PRIMES = math.prod(
     number for number in range(2, 200) if all(number % low for low in range(2, number))
 )
 """A modulus of two large primes has none of them: one that has is broken or made up."""
+
+_ROCA = tuple(
+    (prime, frozenset(pow(65537, power, prime) for power in range(prime)))
+    for prime in range(3, 168)
+    if all(prime % low for low in range(2, prime))
+)
+"""Primes, and the powers of 65537 modulo each: a faulty library's keys are made of nothing else."""
 
 DEFAULT_TYPES = (
     "ssh-ed25519",
@@ -188,6 +196,12 @@ def _rsa(reader: _Reader) -> None:
         raise KeyRefusedError(f"The RSA key has {bits} bits; at most {MAX_RSA_BITS} are accepted.")
     if math.gcd(modulus, _SMALL_PRIMES) != 1:
         raise KeyRefusedError("The RSA key's modulus is divisible by a small number.")
+    if all(modulus % prime in powers for prime, powers in _ROCA):
+        # One in two hundred million others looks so, too: it loses nothing but a minute.
+        raise KeyRefusedError(
+            "The RSA key was made by a chip whose keys can be computed from their public half "
+            "(CVE-2017-15361): replace it wherever it is used; ssh-keygen -t ed25519 makes one."
+        )
     try:
         rsa.RSAPublicNumbers(exponent, modulus).public_key()
     except ValueError as error:

@@ -40,6 +40,16 @@ def mpint(value: int) -> bytes:
 GOOD = line_of(ed25519.Ed25519PrivateKey.generate())
 COPRIME = next(n for n in count(1 << 3071) if gcd(n, prod(range(2, 200))) == 1)
 RSA_2048 = line_of(rsa.generate_private_key(65537, 2048))
+PRIMES = [n for n in range(2, 702) if all(n % low for low in range(2, n))]
+
+
+def factor(start: int, power: int) -> int:
+    """A number of 1536 bits that is made as the factors of CVE-2017-15361 are."""
+    product = prod(PRIMES)
+    return ((1 << 1536) // product - start) * product + pow(65537, power, product)
+
+
+ROCA = factor(1, 12345) * factor(9, 54321)
 POINT = (
     ec.generate_private_key(ec.SECP256R1())
     .public_key()
@@ -95,6 +105,7 @@ def test_security_keys_only_where_allowed() -> None:
         (line("ssh-rsa", mpint(65537), mpint((1 << 16385) + 1)), "at most"),
         (line("ssh-rsa", mpint(65537), mpint((1 << 3071) + 1)), "divisible"),
         (line("ssh-rsa", mpint(65537), mpint((1 << 3071) + 2)), "divisible"),
+        (line("ssh-rsa", mpint(65537), mpint(ROCA)), "CVE-2017-15361"),
         (line("ssh-rsa", mpint(2), mpint(COPRIME)), "not those of an RSA key"),
         (line("ssh-ed25519-cert-v01@openssh.com", b"x"), "certificate"),
         (f'from="*" {GOOD}', "options"),

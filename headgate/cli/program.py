@@ -13,6 +13,7 @@ from headgate.cli import access, exits
 from headgate.cli.delegations import delegations
 from headgate.cli.jobs import job
 from headgate.cli.places import Places
+from headgate.cli.print_token import token
 from headgate.cli.screen import Screen
 from headgate.cli.services import Workplace
 from headgate.cli.ssh.commands import ssh, ssh_config, ssh_renew
@@ -48,7 +49,8 @@ def headgate() -> None:
 
 for _command in (access.login, access.logout, access.whoami, job, ssh, ssh_config, ssh_renew):
     headgate.add_command(_command)
-headgate.add_command(delegations)
+for _command in (delegations, token):
+    headgate.add_command(_command)
 
 
 def start(arguments: Sequence[str], environ: MutableMapping[str, str]) -> int:

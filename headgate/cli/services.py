@@ -142,6 +142,18 @@ class Services:
             async with self.gateway(site, session, self.source) as client:
                 yield client
 
+    async def token(self, audience: str = "") -> str:
+        """A token for the site's gateway, or for another service of the site.
+
+        Raises:
+            CommandFailure: no site, no token, or an audience that is not the site's.
+        """
+        site = self.site()
+        async with self.http() as session:
+            service = Service(audience=audience or site.audience)
+            self.source = await self._choose(site, session, service)
+            return await self.source()
+
     @contextlib.asynccontextmanager
     async def translator(
         self, margin: timedelta = EXPIRY_MARGIN, policy: RetryPolicy | None = None

@@ -208,7 +208,10 @@ class Effective(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """One row: what was asked, who asked, how far it has come. Times are aware, UTC."""
+    """One row: what was asked, who asked, how far it has come. Times are aware, UTC.
+
+    `environment_names` are those of an environment whose values are not kept any more.
+    """
 
     id: str
     owner: Identity
@@ -220,6 +223,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     uid: int
     directory: str
     spec: JobSpec
+    environment_names: tuple[str, ...] = ()
     state: State = State.NEW
     status_message: str = ""
     attempt: int = 1
@@ -248,6 +252,11 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         different = {k: v for k, v in changes.items() if getattr(self, k) != v}
         if not different or self.state.final:
             return self
+        state = different.get("state", self.state)
+        if self.spec.environment and (state is State.ACTIVE or state.final):
+            # The job has read it: values are kept no longer than they may have to be sent again.
+            different["environment_names"] = tuple(sorted(self.spec.environment))
+            different["spec"] = msgspec.structs.replace(self.spec, environment={})
         return msgspec.structs.replace(self, **different, updated_at=at, revision=self.revision + 1)
 
     def ended(

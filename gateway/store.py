@@ -202,7 +202,11 @@ class Store:
             .values(_columns(after))
         )
         async with self._writing() as connection:
-            return (await connection.execute(query)).rowcount == 1
+            updated = (await connection.execute(query)).rowcount == 1
+            if updated and before.spec.environment and not after.spec.environment:
+                sealed = sealed_jobs.update().where(sealed_jobs.c.row == before.id)
+                await connection.execute(sealed.values(environment=""))
+            return updated
 
     async def explain(self, job: Job, why: str, now: datetime) -> None:
         """Say why they wait to all of a user's jobs that wait as this one does."""
@@ -261,7 +265,8 @@ def create_engine(url: str) -> AsyncEngine:
         def _pragmas(connection: Any, _: object) -> None:  # noqa: ANN401 - the driver's own type
             cursor = connection.cursor()
             busy = f"busy_timeout={BUSY_SECONDS * 1000}"
-            for pragma in ("journal_mode=WAL", "synchronous=FULL", busy):
+            # secure_delete: what is deleted is overwritten; it may have been a user's secret.
+            for pragma in ("journal_mode=WAL", "synchronous=FULL", "secure_delete=ON", busy):
                 cursor.execute(f"PRAGMA {pragma}")
             cursor.execute("PRAGMA foreign_keys=ON")
             cursor.close()
@@ -309,7 +314,9 @@ def _columns(job: Job) -> dict[str, Any]:
         "sub": job.owner.sub,
         "groups": _json(job.groups),
         "spec": _json(job.spec),
+        "environment_names": _json(job.environment_names) if job.environment_names else None,
         "state": job.state.value,
+        "queue": (job.effective and job.effective.queue_name) or job.spec.attributes.queue_name,
         "effective": None if job.effective is None else _json(job.effective),
         "failure": None if job.failure is None else _json(job.failure),
     }
@@ -331,6 +338,9 @@ def _job(row: sa.RowMapping) -> Job:
         "owner": Identity(row["iss"], row["sub"]),
         "groups": msgspec.json.decode(row["groups"], type=tuple[str, ...]),
         "spec": msgspec.json.decode(row["spec"], type=JobSpec),
+        "environment_names": msgspec.json.decode(
+            row["environment_names"] or "[]", type=tuple[str, ...]
+        ),
         "state": State(row["state"]),
         "effective": row["effective"] and msgspec.json.decode(row["effective"], type=Effective),
         "failure": row["failure"] and msgspec.json.decode(row["failure"], type=Failure),

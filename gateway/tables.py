@@ -50,6 +50,8 @@ jobs = sa.Table(
     sa.Column("uid", sa.BigInteger, nullable=False),
     sa.Column("directory", sa.Text, nullable=False),
     sa.Column("spec", sa.Text, nullable=False),
+    sa.Column("environment_names", sa.Text),
+    sa.Column("queue", sa.String(255)),
     sa.Column("state", sa.String(16), nullable=False),
     sa.Column("status_message", sa.Text, nullable=False),
     sa.Column("attempt", sa.Integer, nullable=False),
@@ -88,4 +90,13 @@ idempotency_keys = sa.Table(
     sa.Column("key", sa.String(255), primary_key=True),
     sa.Column("body_sha256", sa.String(64), nullable=False),
     sa.Column("job", sa.String(36), sa.ForeignKey("jobs.id"), nullable=False),
+)
+
+job_labels = sa.Table(
+    "job_labels",
+    metadata,
+    sa.Column("job", sa.String(36), sa.ForeignKey("jobs.id"), primary_key=True),
+    sa.Column("name", sa.String(63), primary_key=True),
+    sa.Column("value", sa.String(255), nullable=False),
+    sa.Index("job_labels_name_value", "name", "value"),
 )

@@ -184,6 +184,11 @@ class Tracker:
             await self._store_change(job, unheard(job, files, now))
             return
         log.warning("forgotten_by_slurm", job=job.id, native_id=job.native_id)
+        if job.environment_names:
+            words = "Slurm forgot the job, and the values of its environment are kept no longer."
+            lost = Failure(FailureKind.LOST, words, retry=True)
+            await self._store_change(job, job.ended(State.FAILED, now, lost))
+            return
         changes = {
             "native_id": None,
             "state": State.NEW,

@@ -25,6 +25,7 @@ def job_document(job: Job) -> dict[str, Any]:
         "started_at": _time(job.started_at),
         "ended_at": _time(job.ended_at),
         "cancel_requested": job.cancel_requested or None,
+        "environment_names": job.environment_names or None,
     }
     return {
         "id": job.id,

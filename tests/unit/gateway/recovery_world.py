@@ -179,7 +179,8 @@ class World:
             updated_at=self.clock.now(),
         )
         job = msgspec.structs.replace(job, **changes)
-        await self.store.admit(job, Sealed(row, 1000, "", (), job.directory, ""), None)
+        environment = "".join(f"{name}={value}\n" for name, value in job.spec.environment.items())
+        await self.store.admit(job, Sealed(row, 1000, "", (), job.directory, environment), None)
         return job
 
     async def queued(self, number: int, account: str = "alice", **changes: Any) -> Job:

@@ -9,11 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 import tomli_w
+from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519, rsa
 
 from gateway.__main__ import main
+from gateway.migrations import configuration
+from gateway.tables import metadata
 from headgate.settings import EX_CONFIG
 
 
@@ -191,3 +197,21 @@ def test_migrating_nowhere_is_refused(folder: Folder, capsys: Any, database: str
     """A database that cannot be opened is named, in one sentence."""
     assert main(["migrate", "--config", str(folder.write(database=database))]) == EX_CONFIG
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_the_history_makes_the_tables_that_the_code_has(folder: Folder):
+    """A database that was migrated step by step has what `gateway.tables` says, and no more."""
+    assert main(["migrate", "--config", str(folder.write())]) == 0
+    engine = sa.create_engine(f"sqlite:///{folder.database}")
+    with engine.connect() as connection:
+        found = compare_metadata(MigrationContext.configure(connection), metadata)
+    engine.dispose()
+    assert found == []
+
+
+def test_the_history_can_be_walked_back(folder: Folder):
+    """Each step has a way back, for whoever upgraded too early."""
+    assert main(["migrate", "--config", str(folder.write())]) == 0
+    url = f"sqlite+aiosqlite:///{folder.database}"
+    command.downgrade(configuration(url), "base")
+    assert main(["migrate", "--config", str(folder.path / "gateway.toml")]) == 0

@@ -47,7 +47,7 @@ def ssh(
     """
     name, wished = _at(host)
     identity, about = run.run(_identity(run, name, realm))
-    found = use(identity, about, name, port)
+    found = run.run(use(run.places, identity, about, name, port))
     settings = {**found.identity(), **found.checking(), **found.place()}
     if user or wished:
         settings["User"] = user or wished
@@ -233,7 +233,7 @@ async def _snippet(run: Invocation, patterns: Sequence[str], realm: str) -> tupl
         identity = identities.get(site.url, place or wanted)
         if (place or wanted) not in known:
             known[place or wanted] = await renew(run, identity, place or wanted)
-        uses.append(use(identity, known[place or wanted], host))
+        uses.append(await use(run.places, identity, known[place or wanted], host))
     path = config.path(run.places.ssh, identities.get(site.url, ""))
     return str(path), config.snippet(site.url, uses, run.places.program)
 

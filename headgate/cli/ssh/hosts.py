@@ -28,12 +28,16 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """How a stock ssh uses an identity at a node; paths are absolute."""
+    """How a stock ssh uses an identity at a node; paths are absolute.
+
+    `strict`: the person's own configuration refuses keys that nobody knows.
+    """
 
     node: Node
     account: str
     directory: str
     known_hosts: str = ""
+    strict: bool = False
 
     def identity(self) -> dict[str, str]:
         """ssh_config(5): the certificate and its key, and no other."""
@@ -48,10 +52,13 @@ class Use:
         }
 
     def checking(self) -> dict[str, str]:
-        """ssh_config(5): whose host keys count. Those that the site publishes need no asking."""
+        """ssh_config(5): whose host keys count. Those that the site publishes need no asking.
+
+        Never less than the person's own setting, and never not at all: ours comes first, and wins.
+        """
         known = ["~/.ssh/known_hosts", "~/.ssh/known_hosts2"]
         known += [quoted(self.known_hosts)] if self.known_hosts else []
-        strict = self.node.vouched and bool(self.known_hosts)
+        strict = self.strict or (self.node.vouched and bool(self.known_hosts))
         return {
             "UserKnownHostsFile": " ".join(known),
             "StrictHostKeyChecking": "yes" if strict else "ask",

@@ -8,9 +8,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from headgate.cli import private_files
 from headgate.cli.failures import CommandFailure
 from headgate.cli.invocation import Invocation
+from headgate.cli.places import Places
 from headgate.cli.sites import SavedSite
 from headgate.cli.ssh import files, hosts
 from headgate.cli.ssh.identity import About, Identity, public_line
+from headgate.cli.ssh.strictness import refuses_unknown
 from headgate.cli.wording import harmless
 from headgate.client import HeadgateError, RetryPolicy, TokenTranslator
 
@@ -97,7 +99,9 @@ async def _learn_hosts(
     private_files.write(identity.path(files.KNOWN_HOSTS), content)
 
 
-def use(identity: Identity, about: About, host: str, port: int | None = None) -> hosts.Use:
+async def use(
+    places: Places, identity: Identity, about: About, host: str, port: int | None = None
+) -> hosts.Use:
     """How ssh uses the identity at a host; `port` None: the one that the site names, else 22."""
     named = [node.port for node in about.site.login_nodes if node.host == host]
     at = port or next(iter(named), hosts.DEFAULT_PORT)
@@ -108,4 +112,5 @@ def use(identity: Identity, about: About, host: str, port: int | None = None) ->
         account=about.account,
         directory=str(identity.directory),
         known_hosts=str(identity.path(files.KNOWN_HOSTS)) if lines else "",
+        strict=await refuses_unknown(places, host),
     )

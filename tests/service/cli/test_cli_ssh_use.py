@@ -78,6 +78,19 @@ async def test_a_strange_host_is_usage(headgate: CommandLine, host: str):
     assert (await headgate("ssh", "--", host)).status == 2
 
 
+async def test_what_the_person_wants_stricter_stays_so(headgate: CommandLine):
+    """Their own `StrictHostKeyChecking yes` counts, below our Include, too; their `no` does not."""
+    config = headgate.home / ".ssh" / "config"
+    config.parent.mkdir(mode=0o700)
+    for setting, ours in (("yes", "yes"), ("no", "ask"), ("accept-new", "ask"), ("ask", "ask")):
+        host = f"Include headgate/*.conf\nHost login.*\n  StrictHostKeyChecking {setting}\n"
+        config.write_text(host)
+        command = (await ssh_json(headgate, "login.example.org"))["command"]
+        assert f"StrictHostKeyChecking={ours}" in command
+        printed = (await headgate("ssh-config")).checked().stdout.decode()
+        assert f"StrictHostKeyChecking {ours}" in printed
+
+
 async def test_ssh_config_prints_and_writes(headgate: CommandLine):
     """By default it is printed; --write makes the file, and the Include only with --yes."""
     printed = (await headgate("ssh-config")).checked().stdout.decode()

@@ -86,20 +86,21 @@ def _question(options: argparse.Namespace) -> explain.Question:
     )
 
 
-async def _explain(settings: Settings, question: explain.Question, *, as_json: bool) -> int:
+async def _explain(settings: Settings, options: argparse.Namespace) -> int:
     clock = SystemClock()
     async with (
         database(settings) as engine,
         outside_world(settings, clock, engine) as outside,
     ):
         decision = await explain.explain(
-            question,
+            _question(options),
             callers=outside.callers,
             accounts=Standing(registry=outside.registry, holds=DatabaseHolds(engine)),
             policy=policy(settings),
             clock=clock,
+            ceilings=explain.read(options.ceilings),
         )
-    print(explain.render(decision, as_json=as_json))  # noqa: T201 - the answer
+    print(explain.render(decision, as_json=options.json))  # noqa: T201 - the answer
     return 0 if decision.granted else 1
 
 
@@ -180,7 +181,7 @@ _VERBS: Mapping[
 ] = {
     "serve": lambda settings, _: _serve(settings),
     "migrate": lambda settings, _: _migrate(settings),
-    "explain": lambda settings, it: _explain(settings, _question(it), as_json=it.json),
+    "explain": _explain,
     **dict.fromkeys(holds_command.VERBS, _hold),
     **dict.fromkeys(hosts_command.VERBS, _host),
     **dict.fromkeys(services_command.VERBS, _service),

@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from headgate import service
 from headgate.clock import Clock
+from headgate.connections import QuietRunner
 from headgate.oidc import TokenVerifier
 from headgate.peers import PeerSigner, PeerVerifier
 from headgate.problems import Unavailable
@@ -140,7 +141,8 @@ async def assembled(settings: Settings, clock: Clock) -> AsyncIterator[web.Appli
                     "continuity": continuity.ready,
                 },
             )
-            app[service.RUNNER] = BoundedRunner
+            runner: type[QuietRunner] = BoundedRunner
+            app[service.RUNNER] = runner
             app[BOUNDS] = Bounds(settings.connections)
             _serve_nodes(
                 app,

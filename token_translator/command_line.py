@@ -10,6 +10,7 @@ from token_translator import (
     retention_command,
     services_command,
 )
+from token_translator.explain import CEILINGS
 from token_translator.grants import Profile
 from token_translator.nodes import command as node_setup
 
@@ -31,7 +32,21 @@ def parser(description: str) -> argparse.ArgumentParser:
             verb.add_argument("--json", action="store_true", help="as one JSON object")
             verb.add_argument("--profile", choices=list(Profile), default=Profile.PERSON)
             verb.add_argument("--realm", help="the first one unless said")
-            verb.add_argument("--key-file", type=Path, metavar="FILE", help="for its type, a .pub")
+            verb.add_argument(
+                "--public-key",
+                "--key-file",
+                dest="key_file",
+                type=Path,
+                metavar="FILE",
+                help="the key that would be certified, a .pub",
+            )
+            verb.add_argument(
+                "--ceilings",
+                type=Path,
+                default=CEILINGS,
+                metavar="FILE",
+                help=f"the signer's ({CEILINGS} unless said)",
+            )
     holds_command.add_verbs(verbs)
     hosts_command.add_verbs(verbs)
     services_command.add_verbs(verbs)

@@ -1,23 +1,31 @@
 """What a token would get here and why, for an administrator at a terminal."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import msgspec
 
 from headgate.clock import Clock, rfc3339
 from headgate.identity import Principal
-from headgate.problems import Problem
+from headgate.problems import Invalid, Problem
+from headgate.settings import load
 from token_translator import grants, keys
 from token_translator.callers import Callers
 from token_translator.issuing import Accounts, Policy
 from token_translator.rulebook import RuleBook
 from token_translator.rules import Asked, Unmet
-from token_translator.signer_client import key_refused
+from token_translator.signer.ceilings import CeilingError, Ceilings, beyond, check
+from token_translator.signer_client import ceiling_refused, key_refused
+
+CEILINGS = Path("/etc/headgate/ceilings.toml")
+"""Where the signer's usually are."""
+OPEN = "depends_on_key"
+"""The code of a decision that nobody can take without the key."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A token, and what would be asked for with it; without a key no rule looks at its type."""
+    """A token, and what would be asked for with it; without the key some is open."""
 
     token: str
     profile: grants.Profile = grants.Profile.PERSON
@@ -46,9 +54,18 @@ class Decision:
 
 
 async def explain(
-    question: Question, *, callers: Callers, accounts: Accounts, policy: Policy, clock: Clock
+    question: Question,
+    *,
+    callers: Callers,
+    accounts: Accounts,
+    policy: Policy,
+    clock: Clock,
+    ceilings: Ceilings | str,
 ) -> Decision:
-    """Verify the token, try every rule, ask the registry; nothing is signed or written."""
+    """Verify the token, try every rule, ask the registry, look at the signer's ceilings.
+
+    `ceilings` are words where they are not known. Nothing is signed or written.
+    """
     reasons: list[str] = []
     explained: tuple[Explained, ...] = ()
     try:
@@ -59,6 +76,12 @@ async def explain(
         explained = _explained(policy.rules, asked)
         rule = policy.rules.admit(asked)
         reasons.append(f"decided by: {rule.name}")
+        if asked.key_type is None and rule.key_types is not None:
+            raise Invalid(
+                f"It depends on the key, which must be of {' or '.join(sorted(rule.key_types))}: "
+                "give --public-key FILE.",
+                code=OPEN,
+            )
         account = await accounts.account(principal.identity, asked.realm)
         reasons.append(f"registry: {account.account} (uid {account.uid}) in {account.realm}")
         if question.profile is grants.Profile.PERSON:
@@ -66,13 +89,41 @@ async def explain(
         else:
             program = policy.session_program
             grant = grants.grant_session(principal, account, rule, program=program, now=asked.now)
+        reasons += _within(ceilings, grant, asked)
     except Problem as problem:
-        reasons.append(f"refused: {problem.detail} ({problem.stable_code})")
+        said = "open" if problem.stable_code == OPEN else "refused"
+        reasons.append(f"{said}: {problem.detail} ({problem.stable_code})")
         challenge = problem.headers.get("WWW-Authenticate")
         reasons += [f"challenge: {challenge}"] if challenge else []
         code = problem.stable_code
         return Decision(granted=False, reasons=tuple(reasons), rules=explained, refusal=code)
     return Decision(granted=True, reasons=tuple(reasons), rules=explained, grant=grant)
+
+
+def _within(ceilings: Ceilings | str, grant: grants.Grant, asked: Asked) -> list[str]:
+    """What is to be said of the signer's ceilings; raises `Forbidden` as the signer would."""
+    if isinstance(ceilings, str):
+        return [f"ceilings: not looked at: {ceilings}; beyond them the signer refuses"]
+    try:
+        # The key-id is made when it is signed, and always such a string.
+        check(ceilings, grant, "v1;explained=yes", now=asked.now)
+        if asked.key_type is not None and asked.key_type not in ceilings.key_types:
+            raise beyond("key_types", asked.key_type, sorted(ceilings.key_types))
+    except CeilingError as error:
+        raise ceiling_refused(str(error)) from error
+    if asked.key_type is None:
+        kinds = ", ".join(sorted(ceilings.key_types))
+        return [f"ceilings: within; the key must be of {kinds}: see --public-key"]
+    return ["ceilings: within"]
+
+
+def read(path: Path) -> Ceilings | str:
+    """The signer's ceilings, or why they are not known; `SettingsError` where they are wrong."""
+    try:
+        path.read_bytes()
+    except OSError as error:
+        return f"{path}: {error.strerror}"
+    return load(path, Ceilings)
 
 
 def _asked(question: Question, principal: Principal, policy: Policy, clock: Clock) -> Asked:

@@ -228,13 +228,16 @@ def _problem(answer: wire.Answer) -> Problem:
         case "key_refused":
             return key_refused(answer.detail)
         case "ceiling":
-            return Forbidden(
-                f"The signer of this site does not allow this: {answer.detail}.", code="ceiling"
-            )
+            return ceiling_refused(answer.detail)
         case "rate":
             return TooMany(answer.detail, retry_after=10)
         case _:
             return _away()
+
+
+def ceiling_refused(detail: str) -> Forbidden:
+    """The problem of what is beyond a ceiling, whoever may ask for it."""
+    return Forbidden(f"The signer of this site does not allow this: {detail}.", code="ceiling")
 
 
 def key_refused(detail: str) -> Invalid:

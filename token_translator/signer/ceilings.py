@@ -3,6 +3,7 @@
 import ipaddress
 import os
 import re
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -22,6 +23,7 @@ SLACK = timedelta(seconds=5)
 MAX_BACKDATE = timedelta(seconds=120)
 MAX_PRINCIPALS = 4
 MAX_HOSTNAMES = 16
+MAX_SHOWN = 80
 MAX_NETWORKS = 64
 HOSTNAME = re.compile(
     r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*"
@@ -97,8 +99,8 @@ def check(ceilings: Ceilings, grant: Grant, key_id: str, *, now: datetime) -> No
     _check_principals(ceilings, grant)
     _check_command(ceilings, grant)
     sealed = " --only " in grant.force_command
-    most = ceilings.max_sealed_lifetime if sealed else ceilings.max_lifetime
-    _check_times(grant.valid_after, grant.valid_before, most, now)
+    most = "max_sealed_lifetime" if sealed else "max_lifetime"
+    _check_times((grant.valid_after, grant.valid_before), (most, getattr(ceilings, most)), now)
     if not KEY_ID.fullmatch(key_id):
         raise CeilingError("the key-id is not an audit string")
     if len(grant.source_addresses) > MAX_NETWORKS:
@@ -117,12 +119,16 @@ def check_host(ceilings: Ceilings, request: wire.SignHost, *, now: datetime) -> 
         CeilingError: the first thing that is not.
     """
     if not 1 <= len(request.hostnames) <= MAX_HOSTNAMES:
-        raise CeilingError(f"{len(request.hostnames)} host names")
+        raise beyond("hostnames", f"{len(request.hostnames)} names", f"1 to {MAX_HOSTNAMES}")
     for name in request.hostnames:
         allowed = any(fnmatchcase(name, pattern) for pattern in ceilings.hostnames)
         if not _is_hostname(name) or not allowed:
-            raise CeilingError("a host name that is not allowed here")
-    _check_times(request.valid_after, request.valid_before, ceilings.max_host_lifetime, now)
+            raise beyond("hostnames", name, ceilings.hostnames)
+    _check_times(
+        (request.valid_after, request.valid_before),
+        ("max_host_lifetime", ceilings.max_host_lifetime),
+        now,
+    )
     if not KEY_ID.fullmatch(request.key_id):
         raise CeilingError("the key-id is not an audit string")
 
@@ -137,11 +143,11 @@ def _is_hostname(name: str) -> bool:
 def _check_principals(ceilings: Ceilings, grant: Grant) -> None:
     # None at all would be "anybody" to some releases of sshd.
     if not 1 <= len(grant.principals) <= MAX_PRINCIPALS:
-        raise CeilingError(f"{len(grant.principals)} principals")
+        raise beyond("principals", f"{len(grant.principals)} of them", f"1 to {MAX_PRINCIPALS}")
     for principal in grant.principals:
         allowed = any(fnmatchcase(principal, pattern) for pattern in ceilings.principals)
         if not PRINCIPAL.fullmatch(principal) or not allowed or principal.endswith(":root"):
-            raise CeilingError("a principal that is not allowed here")
+            raise beyond("principals", principal, ceilings.principals)
 
 
 def _check_command(ceilings: Ceilings, grant: Grant) -> None:
@@ -150,25 +156,41 @@ def _check_command(ceilings: Ceilings, grant: Grant) -> None:
     program, only, rest = grant.force_command.partition(" --only ")
     if not grant.force_command:
         if not ceilings.logins:
-            raise CeilingError("a certificate without force-command")
-        if not set(grant.extensions) <= ceilings.extensions:
-            raise CeilingError("an extension that is not allowed here")
+            raise beyond("logins", "a certificate without force-command", "none of these")
+        more = set(grant.extensions) - ceilings.extensions
+        if more:
+            raise beyond("extensions", min(more), sorted(ceilings.extensions))
         return
     if grant.force_command == SFTP_COMMAND:
         # Less than a login, and allowed with it.
         if not ceilings.logins:
-            raise CeilingError("a login that is not allowed here")
+            raise beyond("logins", SFTP_COMMAND, "no logins")
     elif program not in ceilings.session_programs or (only and not ONLY.fullmatch(rest)):
-        raise CeilingError("a force-command that is not allowed here")
+        raise beyond("session_programs", grant.force_command, ceilings.session_programs)
     if grant.extensions:
-        raise CeilingError("an extension beside a force-command")
+        raise beyond("extensions", grant.extensions[0], "none beside a force-command")
 
 
-def _check_times(valid_after: datetime, valid_before: datetime, most: int, now: datetime) -> None:
+def beyond(ceiling: str, asked: object, allowed: object) -> CeilingError:
+    """The error of one ceiling, by its name in the file: what was asked, and what is allowed."""
+    if isinstance(allowed, Iterable) and not isinstance(allowed, str):
+        allowed = ", ".join(map(str, allowed)) or "nothing"
+    return CeilingError(f"{ceiling}: asked {_short(asked)}, allowed {_short(allowed)}")
+
+
+def _short(words: object) -> str:
+    """As a sentence for logs and for whoever asked has room for it."""
+    text = str(words)
+    text = text if text.isascii() and text.isprintable() else ascii(text)
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
+
+
+def _check_times(validity: tuple[datetime, datetime], most: tuple[str, int], now: datetime) -> None:
+    (valid_after, valid_before), (name, seconds) = validity, most
     if valid_before <= now:
         raise CeilingError("a certificate that has expired already")
-    if valid_before > now + timedelta(seconds=most) + SLACK:
-        raise CeilingError(f"a lifetime of more than {most} s")
+    if valid_before > now + timedelta(seconds=seconds) + SLACK:
+        raise beyond(name, f"{(valid_before - now).total_seconds():.0f} s", f"{seconds} s")
     if not now - MAX_BACKDATE <= valid_after <= now + SLACK:
         raise CeilingError("a validity that does not begin about now")
 

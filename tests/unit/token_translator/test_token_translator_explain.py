@@ -3,6 +3,7 @@
 import json
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -11,14 +12,18 @@ import pytest
 from headgate.clock import HeldClock
 from headgate.identity import Identity, Principal
 from headgate.problems import Forbidden, Unauthenticated
-from token_translator.explain import Decision, Question, explain, render
+from headgate.settings import SettingsError
+from token_translator.explain import Decision, Question, explain, read, render
 from token_translator.grants import Account, Profile
 from token_translator.issuing import Policy
 from token_translator.keys import DEFAULT_TYPES
 from token_translator.rulebook import RuleBook
 from token_translator.rules import EVERYBODY, Rule
+from token_translator.signer.ceilings import Ceilings
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8g x"
+
+WIDE = Ceilings(session_programs=("/x/session",))
 
 
 @dataclass(slots=True)
@@ -48,7 +53,9 @@ class Site:
             raise self.refusal
         return Account(realm=realm, account="alice", uid=20001)
 
-    async def explain(self, *rules: Rule, **question: Any) -> Decision:
+    async def explain(
+        self, *rules: Rule, ceilings: Ceilings | str = WIDE, **question: Any
+    ) -> Decision:
         """The decision about her token under these rules."""
         policy = Policy(
             per_minute=60,
@@ -62,7 +69,14 @@ class Site:
             sealed_per_minute_of_service=1,
         )
         asked = Question(**{"token": "good", **question})
-        return await explain(asked, callers=self, accounts=self, policy=policy, clock=self.clock)  # type: ignore[arg-type]  # it has the one method that is used
+        return await explain(
+            asked,
+            callers=self,  # type: ignore[arg-type]  # it has the one method that is used
+            accounts=self,  # type: ignore[arg-type]  # as above
+            policy=policy,
+            clock=self.clock,
+            ceilings=ceilings,
+        )
 
 
 @pytest.fixture
@@ -135,6 +149,48 @@ async def test_other_questions(site: Site) -> None:
     assert (await site.explain(keyed)).refusal == "no_rule"
     assert (await site.explain(keyed, realm="mars")).refusal == "realm_unknown"
     assert (await site.explain(keyed, public_key="x")).refusal == "key_refused"
+
+
+async def test_a_condition_on_the_key_is_not_taken_as_met(site: Site) -> None:
+    """Without the key the decision is open, and says what to give; with it, it is taken."""
+    keyed = rule(name="keyed", key_types=["ssh-ed25519", "ecdsa-sha2-nistp256"])
+    decision = await site.explain(keyed, EVERYBODY)
+    assert (decision.granted, decision.refusal) == (False, "depends_on_key")
+    assert decision.reasons[-1].startswith(
+        "open: It depends on the key, which must be of ecdsa-sha2-nistp256 or ssh-ed25519: "
+        "give --public-key FILE."
+    )
+    assert (await site.explain(keyed, EVERYBODY, public_key=KEY)).granted
+    decision = await site.explain(EVERYBODY)
+    assert (decision.granted, "see --public-key" in decision.reasons[-1]) == (True, True)
+
+
+async def test_the_signers_ceilings_are_looked_at(site: Site) -> None:
+    """What the signer would refuse is refused here, in its words; what is not known is said."""
+    low = Ceilings(max_lifetime=600)
+    decision = await site.explain(EVERYBODY, ceilings=low)
+    assert (decision.granted, decision.refusal) == (False, "ceiling")
+    assert "max_lifetime: asked 3600 s, allowed 600 s" in decision.reasons[-1]
+    other = Ceilings(key_types=frozenset({"ecdsa-sha2-nistp256"}))
+    decision = await site.explain(EVERYBODY, ceilings=other, public_key=KEY)
+    asked = "key_types: asked ssh-ed25519, allowed ecdsa-sha2-nistp256"
+    assert asked in decision.reasons[-1]
+    decision = await site.explain(EVERYBODY, ceilings="/x: Permission denied")
+    assert decision.granted
+    assert decision.reasons[-1] == (
+        "ceilings: not looked at: /x: Permission denied; beyond them the signer refuses"
+    )
+
+
+def test_ceilings_are_read_where_they_can_be(tmp_path: Path) -> None:
+    """A file that is not there is words; one that is wrong is an error."""
+    path = tmp_path / "ceilings.toml"
+    assert read(path) == f"{path}: No such file or directory"
+    path.write_text("max_lifetime = 700")
+    assert read(path) == Ceilings(max_lifetime=700)
+    path.write_text("max_life = 700")
+    with pytest.raises(SettingsError, match="max_life"):
+        read(path)
 
 
 async def test_a_token_does_not_steer_the_terminal(site: Site) -> None:

@@ -20,7 +20,7 @@ from headgate.changes import ChangeFeed
 from headgate.clock import Clock, SystemClock
 from headgate.oidc import TokenVerifier
 from headgate.peers import PeerSigner
-from headgate.settings import EX_CONFIG, SettingsError, load, read_secret, show
+from headgate.settings import load, read_secret, show
 from headgate.systemd import notify
 from token_translator.frontdoor.admission import Admission
 from token_translator.frontdoor.attempts import Attempts
@@ -35,6 +35,7 @@ from token_translator.frontdoor.targets import Targets
 from token_translator.frontdoor.tokens import Tokens
 from token_translator.frontdoor.translator import Translator
 from token_translator.frontdoor.visit import House
+from token_translator.starting import FOLDER, said
 
 log = structlog.get_logger(__name__)
 
@@ -46,31 +47,32 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb; the exit status is 78 where the settings are wrong."""
     chosen = _parser().parse_args(argv)
     os.umask(0o077)  # the state says from where people come
-    try:
-        settings = load(chosen.config, Settings)
-        logs.configure(settings.log_level)
-        # What asyncssh says below a warning names commands and addresses; we say what is needed.
-        asyncssh.set_log_level("WARNING")
-        if chosen.verb == "serve":
-            asyncio.run(_serve(settings))
-        else:
-            _check(settings)
-            print(show(settings))  # noqa: T201 - the answer
-    except SettingsError as error:
-        print(f"headgate-frontdoor: {error}", file=sys.stderr)  # noqa: T201 - the terminal's answer
-        return EX_CONFIG
+    return said("headgate-frontdoor", lambda: _run(chosen))
+
+
+def _run(chosen: argparse.Namespace) -> int:
+    settings = load(chosen.config, Settings)
+    logs.configure(settings.log_level)
+    # What asyncssh says below a warning names commands and addresses; we say what is needed.
+    asyncssh.set_log_level("WARNING")
+    if chosen.verb == "serve":
+        asyncio.run(_serve(settings))
+    else:
+        _check(settings)
+        print(show(settings))  # noqa: T201 - the answer
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="headgate-frontdoor", description=__doc__)
+    parser.add_argument("--config", type=Path, default=FOLDER / "frontdoor.toml", metavar="FILE")
     verbs = parser.add_subparsers(dest="verb", required=True)
     for name, sentence in (
         ("serve", "answer SSH until told to stop"),
         ("check-config", "print what was understood"),
     ):
         verb = verbs.add_parser(name, help=sentence, description=sentence)
-        verb.add_argument("--config", type=Path, required=True, metavar="FILE")
+        verb.add_argument("--config", type=Path, default=argparse.SUPPRESS, metavar="FILE")
     return parser
 
 

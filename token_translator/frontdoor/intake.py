@@ -8,8 +8,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-READ_BYTES = 16 * 1024
-"""Of the smallest packets these are some hundred: milliseconds."""
+READ_BYTES = 32 * 1024
+"""About one packet of data as OpenSSH sends it; of the smallest some thousand: 20 ms."""
 FIRST_READ_BYTES = 2 * 1024
 """The same before the login: strangers may be many."""
 BEFORE_LOGIN = 64 * 1024

@@ -122,6 +122,14 @@ async def test_own_address_is_asked_for(open_door: Any, translator: Any):
     assert translator.asked[0]["source_address"] == "127.0.0.1"
 
 
+async def test_way_to_the_node_has_a_cipher_that_is_cheap(door: Any, node: Any):
+    """Everything is encrypted twice here: towards the nodes by what processors do themselves."""
+    async with door.connect() as connection:
+        await connection.run("true")
+        (behind,) = node.connections
+        assert behind.get_extra_info("send_cipher") == "aes128-gcm@openssh.com"
+
+
 async def test_jump_to_a_listed_target(door: Any, node: Any):
     """`ssh -J`: a listed target is reached, and the person's own credential is judged there."""
     async with door.connect() as connection:

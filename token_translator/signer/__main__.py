@@ -31,6 +31,7 @@ from token_translator.signer.ledger import end_of
 from token_translator.signer.position import Position
 from token_translator.signer.settings import AgentKey, SignerSettings, TokenKey
 from token_translator.signer.signing import Signing
+from token_translator.signer.syslog import transport
 
 log = structlog.get_logger(__name__)
 
@@ -148,6 +149,8 @@ def _check_config(settings: SignerSettings, _: Options) -> int:
     print(show(settings))  # noqa: T201 - the answer
     print(show(_ceilings(settings)))  # noqa: T201 - the answer
     _uids(settings)
+    if settings.syslog is not None:
+        transport(settings.syslog)
     return 0
 
 

@@ -16,6 +16,7 @@ from typing import TypeVar
 import structlog
 
 from headgate.clock import Clock
+from headgate.settings import SettingsError
 from token_translator.signer.entries import Entry, Head
 from token_translator.signer.ledger import Ledger
 from token_translator.signer.position import Position
@@ -43,7 +44,7 @@ class Copy:
         self._ledger = ledger
         self._sent = sent
         self._clock = clock
-        self._transport: Transport = transport(settings.address)
+        self._transport: Transport = transport(settings)
         self._wake = asyncio.Event()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="copy")
         self._behind_since: float | None = None
@@ -63,7 +64,7 @@ class Copy:
             try:
                 await self._send_all()
                 failures = 0
-            except (OSError, TimeoutError) as error:
+            except (OSError, TimeoutError, SettingsError) as error:
                 await self._note_failure(error)
                 await self._clock.sleep(BACK_OFF[min(failures, len(BACK_OFF) - 1)])
                 failures += 1
@@ -75,7 +76,7 @@ class Copy:
         try:
             async with asyncio.timeout(LAST_SECONDS):
                 await self._send_all()
-        except (OSError, TimeoutError) as error:
+        except (OSError, TimeoutError, SettingsError) as error:
             log.warning("ledger_copy_unfinished", error=str(error) or type(error).__name__)
         await self._transport.close()
         self._thread.shutdown(wait=False)

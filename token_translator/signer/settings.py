@@ -41,25 +41,36 @@ Keys = Annotated[tuple[Key, ...], msgspec.Meta(min_length=1, max_length=2)]
 class SyslogSettings(Section, frozen=True):
     """Where each entry of the ledger is sent at once, as RFC 5424 messages.
 
-    `address`: `tcp://host:601` (octet counting, RFC 6587), `udp://host:514` or `unix:/dev/log`.
-    An entry that is not there after `alarm_after` seconds is an alarm in our own log.
+    `address`: `tls://host:6514` (RFC 5425), `tcp://host:601` (octet counting, RFC 6587),
+    `udp://host:514` or `unix:/dev/log`. A server's certificate must be for that host, by `tls_ca`
+    (PEM; empty: the system's); `tls_certificate` and `tls_key` (0600, ours) are the signer's own,
+    for a server that asks who sends. An entry that is not there after `alarm_after` seconds is an
+    alarm in our own log.
     """
 
     address: str
+    tls_ca: str = ""
+    tls_certificate: str = ""
+    tls_key: str = ""
     facility: Annotated[int, msgspec.Meta(ge=0, le=23)] = 10  # authpriv
     alarm_after: Annotated[int, msgspec.Meta(ge=1, le=3600)] = 30
 
     def __post_init__(self) -> None:
-        """Refuse an address that is none.
+        """Refuse an address that is none, and files for TLS where there is none.
 
         Raises:
             ValueError: saying what an address is.
         """
+        tls = (self.tls_ca, self.tls_certificate, self.tls_key)
+        if any(tls) and not self.address.startswith("tls://"):
+            raise ValueError("syslog: tls_ca, tls_certificate and tls_key are for tls://host:port")
+        if bool(self.tls_certificate) != bool(self.tls_key):
+            raise ValueError("syslog: tls_certificate and tls_key come together")
         if re.fullmatch(r"unix:/.{1,100}", self.address):
             return
         parts = urlsplit(self.address)
-        if parts.scheme not in {"tcp", "udp"} or not parts.hostname or not parts.port:
-            raise ValueError("syslog: address: tcp://host:port, udp://host:port or unix:/path")
+        if parts.scheme not in {"tls", "tcp", "udp"} or not parts.hostname or not parts.port:
+            raise ValueError("syslog: address: tls://, tcp:// or udp://host:port, or unix:/path")
         if ":" in parts.hostname:
             ipaddress.ip_address(parts.hostname)
 

@@ -1,19 +1,27 @@
-"""Syslog messages, and the three ways to send them: RFC 5424, RFC 5426 (UDP), RFC 6587 (TCP)."""
+"""Syslog messages and the ways to send them: RFC 5424, 5425 (TLS), 5426 (UDP), 6587 (TCP)."""
 
 import asyncio
 import contextlib
 import json
 import socket
-from collections.abc import Sequence
+import ssl
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit
 
+from headgate.settings import SettingsError
 from token_translator.signer.entries import Entry
+from token_translator.signer.files import read_private
+from token_translator.signer.settings import SyslogSettings
 
 SEVERITY = 5  # notice
 MAX_DATAGRAM = 60_000
 SECONDS = 5.0
+OBJECTION_SECONDS = 0.5
 
 
 class TooLongError(Exception):
@@ -40,14 +48,37 @@ def message(entry: Entry, *, facility: int, host: str, process: int) -> bytes:
     return head.encode("ascii") + entry.entry
 
 
-def transport(address: str) -> Transport:
-    """The way to an address: `tcp://host:port`, `udp://host:port` or `unix:/path`."""
-    if address.startswith("unix:"):
-        return _Datagrams(socket.AF_UNIX, address.removeprefix("unix:"))
-    parts = urlsplit(address)
+def transport(settings: SyslogSettings) -> Transport:
+    """The way to an address: `tls://`, `tcp://` or `udp://host:port`, or `unix:/path`.
+
+    Raises:
+        SettingsError: a file for TLS is not there, or is not what it should be.
+    """
+    if settings.address.startswith("unix:"):
+        return _Datagrams(socket.AF_UNIX, settings.address.removeprefix("unix:"))
+    parts = urlsplit(settings.address)
+    if parts.scheme == "tls":
+        _context(settings)
+        return _Tls(parts.hostname or "", parts.port or 0, partial(_context, settings))
     if parts.scheme == "tcp":
         return _Stream(parts.hostname or "", parts.port or 0)
     return _Datagrams(socket.AF_INET, (parts.hostname or "", parts.port or 0))
+
+
+def _context(settings: SyslogSettings) -> ssl.SSLContext:
+    """What a connection over TLS goes by."""
+    try:
+        context = ssl.create_default_context(cafile=settings.tls_ca or None)
+    except OSError as error:
+        raise SettingsError(f"syslog: {settings.tls_ca}: {error}") from error
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if settings.tls_certificate:
+        read_private(Path(settings.tls_key))
+        try:
+            context.load_cert_chain(settings.tls_certificate, settings.tls_key)
+        except OSError as error:
+            raise SettingsError(f"syslog: {settings.tls_certificate}: {error}") from error
+    return context
 
 
 class _Stream:
@@ -63,7 +94,7 @@ class _Stream:
         try:
             async with asyncio.timeout(SECONDS):
                 writer = await self._connected()
-                writer.writelines(b"%d %b" % (len(one), one) for one in messages)
+                writer.write(_counted(messages))
                 await writer.drain()
         except (OSError, TimeoutError):
             await self.close()
@@ -86,6 +117,72 @@ class _Stream:
             # What reaches the kernel is not yet there: little is left behind in a lost connection.
             self._writer.transport.set_write_buffer_limits(0)
         return self._writer
+
+
+class _Tls:
+    """The same over TLS (RFC 5425), in a thread of its own.
+
+    asyncio's TLS calls written what is in its memory; here what was sent has left the process.
+    `context` is asked for each connection: files may have been renewed.
+    """
+
+    def __init__(self, host: str, port: int, context: Callable[[], ssl.SSLContext]) -> None:
+        self._host = host
+        self._port = port
+        self._context = context
+        self._socket: ssl.SSLSocket | None = None
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="syslog")
+
+    async def send(self, messages: Sequence[bytes]) -> None:
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._thread, self._send, _counted(messages))
+
+    async def close(self) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._close)
+        self._thread.shutdown(wait=False)
+
+    def _send(self, data: bytes) -> None:
+        try:
+            one = self._connected()
+            one.settimeout(SECONDS)
+            one.sendall(data)
+        except OSError:
+            self._close()
+            raise
+
+    def _connected(self) -> ssl.SSLSocket:
+        # A server that went away has closed its end: it is seen here, not after the next message.
+        if self._socket is not None and _ended(self._socket, 0):
+            self._close()
+        if self._socket is None:
+            context = self._context()
+            plain = socket.create_connection((self._host, self._port), timeout=SECONDS)
+            self._socket = context.wrap_socket(plain, server_hostname=self._host)
+            # In TLS 1.3 a server refuses a client's certificate when all seems to be done.
+            if _ended(self._socket, OBJECTION_SECONDS):
+                raise ConnectionResetError("the syslog server closed the connection at once")
+        return self._socket
+
+    def _close(self) -> None:
+        one, self._socket = self._socket, None
+        if one is not None:
+            with contextlib.suppress(OSError, ValueError):
+                one.settimeout(1.0)
+                one.unwrap()  # says that this is the end
+            one.close()
+
+
+def _ended(one: ssl.SSLSocket, seconds: float) -> bool:
+    """Whether the server closes the connection within that time; its objections are raised."""
+    one.settimeout(seconds)
+    try:
+        return one.recv(1) == b""
+    except (TimeoutError, ssl.SSLWantReadError):
+        return False
+
+
+def _counted(messages: Sequence[bytes]) -> bytes:
+    return b"".join(b"%d %b" % (len(one), one) for one in messages)
 
 
 @dataclass(slots=True)

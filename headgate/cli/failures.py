@@ -29,7 +29,8 @@ def document(error: HeadgateError | CommandFailure) -> dict[str, Any]:
     """A failure as a problem document (RFC 9457): the service's own, else one of the same shape.
 
     `code` of a failure that never reached a service: `unreachable`, `unexpected_answer`,
-    `not_logged_in`, `no_site`, `ambiguous`, `failed`.
+    `not_logged_in`, `no_site`, `ambiguous`, `foreign_name` (a site named what is not its own),
+    `no_such_audience`, `failed`.
     """
     if isinstance(error, ProblemError):
         return error.problem.document()

@@ -28,7 +28,9 @@ $OIDC_AGENT_ACCOUNT, else one of the site's issuer), the files
 $XDG_RUNTIME_DIR/bt_u<uid> and /tmp/bt_u<uid>.
 
 \b
-The site is --site, else $HEADGATE_SITE, else the one logged in to last.
+The site is --site, else $HEADGATE_SITE, else the one logged in to last. It
+speaks for its own host and what is below it; other names are accepted with
+`headgate login --accept`, or where nobody logs in with $HEADGATE_ACCEPT.
 
 \b
 Exit status: 0 done; 1 refused or failed, standard error says why; 2 usage;

@@ -20,6 +20,11 @@ _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}")
 
 Text = Annotated[str, msgspec.Meta(max_length=65536)]
 Word = Annotated[str, msgspec.Meta(max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*\Z")]
+LabelName = Annotated[
+    str, msgspec.Meta(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*\Z")
+]
+LabelValue = Annotated[str, msgspec.Meta(max_length=255)]
+Labels = Annotated[dict[LabelName, LabelValue], msgspec.Meta(max_length=16)]
 Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 
 
@@ -104,7 +109,10 @@ class Attributes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 
 
 class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What to run, as PSI/J's `JobSpec` has it; `cluster` may stay empty where there is one."""
+    """What to run, as PSI/J's `JobSpec` has it; `cluster` may stay empty where there is one.
+
+    `labels` are the caller's own words, for finding jobs again; nothing here acts on them.
+    """
 
     executable: Annotated[str, msgspec.Meta(min_length=1, max_length=4096)]
     arguments: tuple[Text, ...] = ()
@@ -114,6 +122,7 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     resources: Resources = Resources()
     attributes: Attributes = Attributes()
     cluster: Word | None = None
+    labels: Labels = msgspec.field(default_factory=dict)
 
 
 def check_spec(spec: JobSpec) -> None:
@@ -126,6 +135,7 @@ def check_spec(spec: JobSpec) -> None:
     texts: list[tuple[str, str]] = [("/executable", spec.executable), ("/name", spec.name)]
     texts += [(f"/arguments/{index}", text) for index, text in enumerate(spec.arguments)]
     texts += [(f"/environment/{name}", text) for name, text in spec.environment.items()]
+    texts += [(f"/labels/{name}", text) for name, text in spec.labels.items()]
     faults += [Fault(p, "This cannot be passed on.") for p, text in texts if not _passable(text)]
     if spec.container and not _IMAGE.fullmatch(spec.container.image):
         faults.append(Fault("/container/image", "This is no image reference."))

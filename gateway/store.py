@@ -2,7 +2,7 @@
 
 import base64
 import contextlib
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -15,7 +15,17 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from gateway.jobs import Effective, Failure, Job, JobSpec, Sealed, State
-from gateway.tables import Moment, idempotency_keys, jobs, microseconds, moment_of, sealed_jobs
+from gateway.selection import Selection
+from gateway.tables import (
+    Moment,
+    idempotency_keys,
+    job_labels,
+    jobs,
+    microseconds,
+    moment_of,
+    sealed_jobs,
+)
+from gateway.waiting import Waiting
 from headgate.identity import Identity
 from headgate.problems import Fault, Invalid, Unavailable, Unprocessable
 from headgate.settings import SettingsError
@@ -57,6 +67,7 @@ class Store:
 
     def __init__(self, url: str) -> None:
         self._engine = create_engine(url)
+        self.waiting = Waiting()
 
     async def close(self) -> None:
         """Let go of the database."""
@@ -97,6 +108,8 @@ class Store:
             async with self._writing() as connection:
                 await connection.execute(jobs.insert().values(_columns(job)))
                 await connection.execute(sealed_jobs.insert().values(_sealed_columns(sealed)))
+                if labels := _labels(job):
+                    await connection.execute(job_labels.insert(), labels)
                 if request is not None:
                     await connection.execute(
                         idempotency_keys.insert().values(
@@ -123,7 +136,7 @@ class Store:
         return found[0] if found else None
 
     async def page(
-        self, owner: Identity, *, states: Sequence[State], limit: int, cursor: str
+        self, owner: Identity, selection: Selection, *, limit: int, cursor: str
     ) -> tuple[list[Job], str]:
         """An owner's jobs, newest first, and the cursor of the next page (empty: none).
 
@@ -131,13 +144,11 @@ class Store:
             Invalid: the cursor is not one of ours.
         """
         query = (
-            sa.select(jobs)
+            _selected(selection)
             .where(jobs.c.iss == owner.iss, jobs.c.sub == owner.sub)
             .order_by(jobs.c.created_at.desc(), jobs.c.id.desc())
             .limit(limit + 1)
         )
-        if states:
-            query = query.where(jobs.c.state.in_(states))
         if cursor:
             query = query.where(
                 sa.tuple_(jobs.c.created_at, jobs.c.id)
@@ -202,11 +213,13 @@ class Store:
             .values(_columns(after))
         )
         async with self._writing() as connection:
-            updated = (await connection.execute(query)).rowcount == 1
+            updated = bool((await connection.execute(query)).rowcount)
             if updated and before.spec.environment and not after.spec.environment:
                 sealed = sealed_jobs.update().where(sealed_jobs.c.row == before.id)
                 await connection.execute(sealed.values(environment=""))
-            return updated
+        if updated and after.state is not before.state:
+            self.waiting.changed(after.id)
+        return updated
 
     async def explain(self, job: Job, why: str, now: datetime) -> None:
         """Say why they wait to all of a user's jobs that wait as this one does."""
@@ -283,6 +296,25 @@ def _check_folder(folder: Path) -> None:
         raise SettingsError(f"database: there is no folder {folder}")
 
 
+def _selected(selection: Selection) -> sa.Select[Any]:
+    query = sa.select(jobs)
+    if selection.states:
+        query = query.where(jobs.c.state.in_(selection.states))
+    if selection.cluster is not None:
+        query = query.where(jobs.c.cluster == selection.cluster)
+    if selection.queue is not None:
+        query = query.where(jobs.c.queue == selection.queue)
+    if selection.created_after is not None:
+        query = query.where(jobs.c.created_at > selection.created_after)
+    if selection.created_before is not None:
+        query = query.where(jobs.c.created_at < selection.created_before)
+    for name, value in selection.labels:
+        label = sa.and_(job_labels.c.job == jobs.c.id, job_labels.c.name == name)
+        asked = label if value is None else sa.and_(label, job_labels.c.value == value)
+        query = query.where(sa.exists().where(asked))
+    return query
+
+
 def _open(query: sa.Select[Any], cluster: str) -> sa.Select[Any]:
     return query.where(jobs.c.cluster == cluster, jobs.c.state.not_in(_FINAL)).order_by(
         jobs.c.created_at
@@ -321,6 +353,12 @@ def _columns(job: Job) -> dict[str, Any]:
         "failure": None if job.failure is None else _json(job.failure),
     }
     return values
+
+
+def _labels(job: Job) -> list[dict[str, str]]:
+    return [
+        {"job": job.id, "name": name, "value": value} for name, value in job.spec.labels.items()
+    ]
 
 
 def _sealed_columns(sealed: Sealed) -> dict[str, Any]:

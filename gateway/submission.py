@@ -2,15 +2,17 @@
 
 import hashlib
 import uuid
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
 import structlog
 
 from gateway.clusters import Cluster, Clusters
-from gateway.jobs import Job, JobSpec, State, check_spec
+from gateway.in_flight import InFlight
+from gateway.jobs import Job, JobSpec, check_spec
 from gateway.registry import Registry
 from gateway.runner.script import seal
+from gateway.selection import Selection
 from gateway.sessions.credentials import Certify
 from gateway.sessions.pool import SessionPool
 from gateway.sessions.session import (
@@ -58,6 +60,7 @@ class Jobs:
         self._pool = pool
         self._clock = clock
         self._wake = wake
+        self._in_flight = InFlight()
 
     async def submit(
         self, principal: Principal, token: str, spec: JobSpec, key: str, body: bytes
@@ -65,12 +68,22 @@ class Jobs:
         """Admit a job: sealed first, then durable, then 201; a worker sends it.
 
         Returns the job and whether it is new: the same key and body give the same job again.
+
+        Raises:
+            Conflict: a request with this key goes on, and on: its answer is not known yet.
         """
-        request = Request(key, hashlib.sha256(body).hexdigest()) if key else None
-        if request is not None:
+        if not key:
+            return await self._submit(principal, token, spec, None)
+        request = Request(key, hashlib.sha256(body).hexdigest())
+        async with self._in_flight.alone((principal.identity, key)):
             earlier = await self._store.earlier(principal.identity, request)
             if earlier is not None:
                 return earlier, False
+            return await self._submit(principal, token, spec, request)
+
+    async def _submit(
+        self, principal: Principal, token: str, spec: JobSpec, request: Request | None
+    ) -> tuple[Job, bool]:
         check_spec(spec)
         cluster = self._clusters.choose(spec)
         account = await self._registry.active_account(principal.identity, cluster.settings.realm)
@@ -114,11 +127,20 @@ class Jobs:
             raise NotFound("There is no such job.", code="job_unknown")
         return job
 
+    async def later(self, principal: Principal, row: str, *, seconds: float) -> Job:
+        """One of the caller's jobs once its state is another one, or after that many seconds."""
+        job = await self.job(principal, row)
+        if not seconds:
+            return job
+        return await self._store.waiting.until_changed(
+            job, seconds, lambda: self.job(principal, row)
+        )
+
     async def page(
-        self, principal: Principal, *, states: Sequence[State], limit: int, cursor: str
+        self, principal: Principal, selection: Selection, *, limit: int, cursor: str
     ) -> tuple[list[Job], str]:
         """The caller's jobs, newest first, and the next page's cursor."""
-        return await self._store.page(principal.identity, states=states, limit=limit, cursor=cursor)
+        return await self._store.page(principal.identity, selection, limit=limit, cursor=cursor)
 
     async def cancel(self, principal: Principal, row: str) -> Job:
         """Ask for a job's end; asked again, or of a job that has ended, it changes nothing."""

@@ -9,27 +9,55 @@ from aiohttp import web
 
 from gateway.clusters import Clusters
 from gateway.files import Files
-from gateway.jobs import Job, JobSpec, State
+from gateway.jobs import Job, JobSpec
 from gateway.registry import Registry
 from gateway.settings import LoginNodeSettings, LoginSettings
 from gateway.submission import Jobs
 from gateway.v1.documents import cluster_document, job_document, me_document
 from gateway.v1.files import FileRoutes
 from gateway.v1.health import add_public_health
+from gateway.v1.parameters import (
+    SELECTION,
+    check_names,
+    idempotency_key,
+    number,
+    selection,
+    tagged,
+    wait_seconds,
+)
 from headgate import __version__
 from headgate.identity import Principal
 from headgate.oidc import TokenVerifier
-from headgate.problems import Fault, Invalid, Problem
+from headgate.problems import Problem
 from headgate.web import Check, bearer_token, create_app, json_body, json_response
 
 log = structlog.get_logger(__name__)
 
-MAX_KEY = 255
 DEFAULT_PAGE = 100
 MAX_PAGE = 1000
 MAX_OUTPUT = 1 << 40
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+PARAMETERS: Mapping[tuple[str, str], Sequence[str]] = {
+    ("GET", "/v1/jobs"): (*SELECTION, "limit", "cursor"),
+    ("GET", "/v1/me"): ("cluster",),
+    ("GET", "/v1/jobs/{id}/{file}"): ("offset", "limit", "follow"),
+    ("GET", "/v1/jobs/{id}/files"): ("limit", "cursor"),
+    ("GET", "/v1/jobs/{id}/files/{path}"): ("limit", "cursor"),
+    ("GET", "/readyz"): ("verbose",),
+}
+"""The query parameters of each route; one that is not here has none."""
+
+
+@web.middleware
+async def _known_parameters(request: web.Request, handler: Handler) -> web.StreamResponse:
+    resource = request.match_info.route.resource
+    if request.query_string and resource is not None:
+        method = "GET" if request.method == "HEAD" else request.method
+        check_names(request, PARAMETERS.get((method, resource.canonical), ()))
+    return await handler(request)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +77,7 @@ class Api:
     def application(self, checks: Mapping[str, Check]) -> web.Application:
         """The gateway's application."""
         app = create_app()
+        app.middlewares.append(_known_parameters)
         app.router.add_get("/v1", self.show_site)
         app.router.add_get("/v1/me", self.show_me)
         app.router.add_get("/v1/clusters", self.list_clusters)
@@ -97,10 +126,7 @@ class Api:
     async def submit_job(self, request: web.Request) -> web.Response:
         """Admit a job: 201 with its place; the same job again for the same key and body."""
         principal, token = await self._principal(request)
-        key = request.headers.get("Idempotency-Key", "")
-        empty = not key and "Idempotency-Key" in request.headers
-        if empty or len(key) > MAX_KEY or not key.isprintable():
-            raise Invalid(f"An Idempotency-Key has 1 to {MAX_KEY} printable characters.")
+        key = idempotency_key(request)
         spec = await json_body(request, JobSpec)
         body = await request.read()
         job, _ = await self.jobs.submit(principal, token, spec, key, body)
@@ -110,10 +136,9 @@ class Api:
     async def list_jobs(self, request: web.Request) -> web.Response:
         """The caller's jobs, newest first, in pages."""
         principal, _ = await self._principal(request)
-        limit = _number(request, "limit", DEFAULT_PAGE, 1, MAX_PAGE)
-        states = [_state(word) for word in request.query.getall("state", [])]
+        limit = number(request, "limit", DEFAULT_PAGE, 1, MAX_PAGE)
         jobs, cursor = await self.jobs.page(
-            principal, states=states, limit=limit, cursor=request.query.get("cursor", "")
+            principal, selection(request), limit=limit, cursor=request.query.get("cursor", "")
         )
         document: dict[str, object] = {"jobs": [job_document(job) for job in jobs]}
         headers = {}
@@ -121,16 +146,15 @@ class Api:
             document["next"] = cursor
             following = request.rel_url.update_query(cursor=cursor)
             headers["Link"] = f'<{following}>; rel="next"'
-        return json_response(document, headers=headers)
+        return tagged(request, document, headers=headers)
 
     async def show_job(self, request: web.Request) -> web.Response:
-        """One job; 304 if the caller has this revision."""
+        """One job; 304 if the caller has this revision; `Prefer: wait` waits for another state."""
         principal, _ = await self._principal(request)
-        job = await self.jobs.job(principal, request.match_info["id"])
-        etag = _etag(job)
-        if request.headers.get("If-None-Match") == etag:
-            return web.Response(status=304, headers={"ETag": etag})
-        return json_response(job_document(job), headers={"ETag": etag})
+        seconds = wait_seconds(request)
+        job = await self.jobs.later(principal, request.match_info["id"], seconds=seconds)
+        headers = {"Preference-Applied": f"wait={seconds}"} if seconds else {}
+        return tagged(request, job_document(job), etag=_etag(job), headers=headers)
 
     async def cancel_job(self, request: web.Request) -> web.Response:
         """Ask for a job's end; 202, however often."""
@@ -146,9 +170,9 @@ class Api:
             token,
             request.match_info["id"],
             file=request.match_info["file"],
-            offset=_number(request, "offset", 0, 0, MAX_OUTPUT),
-            limit=_number(request, "limit", MAX_OUTPUT, 1, MAX_OUTPUT),
-            follow=_number(request, "follow", 0, 0, 1) == 1,
+            offset=number(request, "offset", 0, 0, MAX_OUTPUT),
+            limit=number(request, "limit", MAX_OUTPUT, 1, MAX_OUTPUT),
+            follow=number(request, "follow", 0, 0, 1) == 1,
         )
         # A payload prints what it likes: no browser may take it for a page.
         headers = {"Content-Type": "text/plain", "X-Content-Type-Options": "nosniff"}
@@ -185,21 +209,5 @@ def _cut(request: web.Request) -> None:
 
 
 def _etag(job: Job) -> str:
-    return f'"{job.revision}"'
-
-
-def _state(word: str) -> State:
-    if word not in set(State):
-        words = ", ".join(State)
-        raise Invalid(f"There are these states: {words}.", faults=[Fault("/state", "Unknown.")])
-    return State(word)
-
-
-def _number(request: web.Request, name: str, default: int, low: int, high: int) -> int:
-    text = request.query.get(name)
-    if text is None:
-        return default
-    if not text.isascii() or not text.isdigit() or not low <= int(text[:20]) <= high:
-        sentence = f"{name} must be a number from {low} to {high}."
-        raise Invalid(sentence, faults=[Fault(f"/{name}", sentence)])
-    return int(text)
+    # The same revision may look another way in another release.
+    return f'"{job.revision}-{__version__}"'

@@ -7,6 +7,7 @@ import pytest
 
 from gateway import tables
 from gateway.store import Store, create_engine
+from tests.unit.gateway.edge_world import Edge
 from tests.unit.gateway.recovery_world import World
 
 
@@ -23,3 +24,9 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     yield made
     await made.tracker.close()
     await store.close()
+
+
+@pytest.fixture
+async def edge(world: World) -> Edge:
+    """The interface in front of it."""
+    return Edge(world)

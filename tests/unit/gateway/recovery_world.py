@@ -143,6 +143,7 @@ class World:
             name="c", realm="r", settle_seconds=SETTLE, local=LocalSettings(path="/nowhere")
         )
         cluster = Cluster(settings=settings, reader=reader, runtime=PlainRuntime())
+        self.cluster = cluster
         self.inquiries = Inquiries(self.pool, translator)
         self.tracker = Tracker(
             cluster=cluster, store=store, inquiries=self.inquiries, clock=self.clock

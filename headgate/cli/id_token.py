@@ -1,5 +1,6 @@
 """What an issuer says of the person who has just logged in, checked before anything is kept."""
 
+import math
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
@@ -61,8 +62,9 @@ def _fault(
 
 def _moment(claims: Mapping[str, Any], name: str) -> float:
     value = claims.get(name)
-    known = isinstance(value, int | float) and abs(value) < _LATEST
-    return float(value) if known and isinstance(value, int | float) else 0.0
+    if not isinstance(value, int | float):
+        return 0.0
+    return float(value) if abs(value) < _LATEST else math.nan  # is neither before nor after
 
 
 def _wrong(oauth: IssuerClient, what: str) -> IssuerFailure:

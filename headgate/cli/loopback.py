@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Mapping
 
 from aiohttp import web
 
-from headgate.cli.loopback_peers import is_stranger
+from headgate.cli.loopback_peers import Peer, whose
 
 PATH = "/callback"
 HOST = "127.0.0.1"
@@ -61,8 +61,10 @@ class Loopback:
     async def lead(self, request: web.Request) -> web.Response:
         """What the browser is started with."""
         known = hmac.compare_digest(request.path.encode(), self._begin.encode())
-        if not (self._from_us(request) and known):
-            return _page("There is nothing here.", 404)
+        # Somebody who is not listed reads no answer here, or is no program of this system.
+        ours = self._whose(request) in {Peer.OURS, Peer.UNTOLD}
+        if not (ours and known):
+            return _page("Open the page whose address the terminal shows.", 404)
         page, self._page = self._page, ""
         if not page:
             return _page("This was opened already; the terminal shows the page's address.", 410)
@@ -73,7 +75,7 @@ class Loopback:
         query = request.query
         once = len(set(query)) == len(query)
         known = hmac.compare_digest(query.get("state", "").encode(), self._state.encode())
-        if not (self._from_us(request) and once and known):
+        if not (once and known) or self._whose(request) is Peer.OTHERS:
             return _page("This is not the answer that headgate waits for.", 400)
         if self._answer.done():
             return _page("This answer was given already.", 409)
@@ -81,12 +83,12 @@ class Loopback:
         done = "code" in query
         return _page(f"You are signed in{'' if done else ' nowhere'}; go back to the terminal.")
 
-    def _from_us(self, request: web.Request) -> bool:
-        """Whether a program of this user asks, and by the address that we gave out."""
+    def _whose(self, request: web.Request) -> Peer:
+        """Who asks; nobody of ours asks by another address than the one that we gave out."""
         if f"http://{request.host}" != self._origin or request.transport is None:
-            return False
+            return Peer.OTHERS
         peer, ours = (request.transport.get_extra_info(n) for n in ("peername", "sockname"))
-        return not is_stranger(peer[:2], ours[:2], os.geteuid())
+        return whose(peer[:2], ours[:2], os.geteuid())
 
 
 @contextlib.asynccontextmanager

@@ -7,6 +7,7 @@ loopback is no secret, and everybody here can connect to it.
 import socket
 import struct
 from collections.abc import Iterable
+from enum import Enum
 from pathlib import Path
 
 TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
@@ -17,11 +18,17 @@ _LOCAL, _REMOTE, _UID, _INODE = 1, 2, 7, 9
 Address = tuple[str, int]
 
 
-def is_stranger(peer: Address, ours: Address, uid: int) -> bool:
-    """Whether the other end is another user's than `uid`, who is not root.
+class Peer(Enum):
+    """Whose the other end is; `GONE`: it is not, or no more, one of this system's programs."""
 
-    Where the system does not tell, nobody is.
-    """
+    OURS = "ours"
+    OTHERS = "others"
+    GONE = "gone"
+    UNTOLD = "untold"
+
+
+def whose(peer: Address, ours: Address, uid: int) -> Peer:
+    """Whose the other end is, for the user `uid`; root, who could do anything anyway, is `OURS`."""
     lines: list[str] = []
     for table in TABLES:
         try:
@@ -31,22 +38,25 @@ def is_stranger(peer: Address, ours: Address, uid: int) -> bool:
     return told(lines, peer, ours, uid)
 
 
-def told(lines: Iterable[str], peer: Address, ours: Address, uid: int) -> bool:
+def told(lines: Iterable[str], peer: Address, ours: Address, uid: int) -> Peer:
     """The same by the lines of the kernel's tables.
 
-    An end that was closed has no inode and no user any more: its user could have been anybody.
+    An end that was closed has no inode and no user any more: its user could have been anybody. It
+    is missing where a virtual machine's host connects, WSL's for one.
     """
     here, there = _written(ours), _written(peer)
-    known = False
+    found = Peer.UNTOLD
     for line in lines:
         fields = line.split()
         if len(fields) <= _INODE:
             continue
         local, remote = (fields[at].removeprefix(_MAPPED) for at in (_LOCAL, _REMOTE))
         if (local, remote) == (there, here):
-            return fields[_INODE] == "0" or fields[_UID] not in {"0", str(uid)}
-        known = known or (local, remote) == (here, there)
-    return known
+            own = fields[_INODE] != "0" and fields[_UID] in {"0", str(uid)}
+            return Peer.OURS if own else Peer.OTHERS
+        if (local, remote) == (here, there):
+            found = Peer.GONE
+    return found
 
 
 def _written(address: Address) -> str:

@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from headgate.cli.loopback_peers import is_stranger, told
+from headgate.cli.loopback_peers import Peer, told, whose
 
 PEER, OURS = ("127.0.0.1", 40000), ("127.0.0.1", 35347)
 UID = 1000
@@ -25,36 +25,33 @@ OUR_END = line(HERE, THERE, UID, 7)
 
 
 @pytest.mark.parametrize(
-    ("theirs", "stranger"),
+    ("theirs", "peer"),
     [
-        (line(THERE, HERE, UID, 8), False),
-        (line(THERE, HERE, 0, 8), False),
-        (line(THERE, HERE, 1001, 8), True),
-        (line(THERE, HERE, 0, 0, "06"), True),
-        (line(THERE, HERE, 0, 0, "05"), True),
-        (line(THERE, "0100007F:0001", 1001, 8), True),
-        (line(SIX + THERE, SIX + HERE, 1, 8), True),
-        (
-            line(SIX + THERE, SIX + HERE, UID, 8),
-            False,
-        ),
+        (line(THERE, HERE, UID, 8), Peer.OURS),
+        (line(THERE, HERE, 0, 8), Peer.OURS),
+        (line(THERE, HERE, 1001, 8), Peer.OTHERS),
+        (line(THERE, HERE, 0, 0, "06"), Peer.OTHERS),
+        (line(THERE, HERE, 0, 0, "05"), Peer.OTHERS),
+        (line(THERE, "0100007F:0001", 1001, 8), Peer.GONE),
+        (line(SIX + THERE, SIX + HERE, 1, 8), Peer.OTHERS),
+        (line(SIX + THERE, SIX + HERE, UID, 8), Peer.OURS),
     ],
     ids=["own", "root", "other", "gone", "closing", "missing", "other by IPv6", "own by IPv6"],
 )
-def test_who_is_at_the_other_end(theirs: str, *, stranger: bool):
-    """Another user is a stranger, and so is an end that was closed before we could look."""
-    assert told([OUR_END, theirs, "short"], PEER, OURS, UID) is stranger
+def test_who_is_at_the_other_end(theirs: str, peer: Peer):
+    """Another user is told from us, and so is an end that was closed before we could look."""
+    assert told([OUR_END, theirs, "short"], PEER, OURS, UID) is peer
 
 
-def test_a_table_that_knows_nothing_is_no_reason_to_refuse():
-    """Where the system does not list connections, everybody is let in."""
-    assert not told([], PEER, OURS, UID)
-    assert not told([line("0100007F:0001", "0100007F:0002", 1001, 8)], PEER, OURS, UID)
+def test_a_table_that_knows_nothing_tells_nothing():
+    """Where the system does not list connections, that is no reason to refuse."""
+    assert told([], PEER, OURS, UID) is Peer.UNTOLD
+    assert told([line("0100007F:0001", "0100007F:0002", 1, 8)], PEER, OURS, UID) is Peer.UNTOLD
 
 
 def test_a_real_connection_is_ours():
     """The table of this system is read as it is."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         ours = server.getsockname()
-        with socket.create_connection(ours) as client:
-            assert not is_stranger(client.getsockname(), ours, os.geteuid())
+        with socket.create_connection(ours) as client, server.accept()[0]:
+            assert whose(client.getsockname(), ours, os.geteuid()) in {Peer.OURS, Peer.UNTOLD}

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from gateway import doctor_command
 from gateway.assembly import assembled
 from gateway.migrations import DatabaseError, check_tables, upgrade
 from gateway.settings import Settings
@@ -19,6 +20,7 @@ CONFIG = Path("/etc/headgate/gateway.toml")
 VERBS = {
     "serve": "answer HTTP and send jobs until told to stop",
     "migrate": "bring the database's tables to this release",
+    "doctor": "try each cluster as a job would use it, and say what to mend",
     "check-config": "print what was understood, and say what cannot work",
 }
 
@@ -38,6 +40,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             sys.stdout.write(show(settings) + "\n")
         elif arguments.verb == "migrate":
             upgrade(settings.database)
+        elif arguments.verb == "doctor":
+            return doctor_command.run(settings, arguments)
         else:
             logs.configure(settings.log_level)
             asyncio.run(_serve(settings))
@@ -62,6 +66,8 @@ def _parser() -> argparse.ArgumentParser:
         verb = verbs.add_parser(name, help=sentence, description=sentence)
         # Without a default of its own, which would undo what stands before the verb.
         verb.add_argument("--config", type=Path, default=argparse.SUPPRESS, metavar="FILE")
+        if name == "doctor":
+            doctor_command.options(verb)
     return parser
 
 

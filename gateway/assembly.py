@@ -99,7 +99,7 @@ async def assembled(settings: Settings) -> AsyncIterator[Gateway]:
             url=settings.token_translator.url, session=http, headers=signer.headers, clock=clock
         )
         translator = Translator(url=settings.token_translator.url, session=http, signer=signer)
-        clusters = Clusters([_cluster(cluster) for cluster in settings.clusters], clock=clock)
+        clusters = Clusters([cluster_of(cluster) for cluster in settings.clusters], clock=clock)
         stack.push_async_callback(clusters.close)
         pool = SessionPool(
             connectors=connectors,
@@ -219,7 +219,8 @@ def _fault_of(tracker: Tracker) -> Check:
     return check
 
 
-def _cluster(settings: ClusterSettings) -> Cluster:
+def cluster_of(settings: ClusterSettings) -> Cluster:
+    """A cluster, how it is read and what runs its jobs."""
     runtime = UdockerRuntime(settings.udocker) if settings.udocker else PlainRuntime()
     return Cluster(settings=settings, reader=reader_of(settings), runtime=runtime)
 

@@ -7,10 +7,8 @@ it speaks frames: two big-endian u32 (length of the header, length of the body),
 at most 1 MiB, at most 256 KiB of body. Frames of one message share an id; all but the last say
 `more`. Before the first frame it prints `HGS1 <nonce>`; the nonce comes in SSH_ORIGINAL_COMMAND.
 
-What is not known here is refused by the codes `op` and `version`; `ping` says the release.
-
 With `--only VERB:ROW[,sha256:DIGEST]` it does that one thing for that one job: a submission is
-compared with the digest before it is handed to sbatch.
+compared with the digest before it is handed to sbatch. `ping` says which release this is.
 """
 
 import concurrent.futures
@@ -33,8 +31,7 @@ from typing import IO, Any, Dict, Iterator, List, Optional, Tuple
 
 PROTOCOL = "HGS1"
 VERSION = 1
-RELEASE = 2
-"""Counts what this program can do: 1 submits and reads output, 2 handles files and cleans up."""
+RELEASE = 2  # of what this program can do: 1 submits and reads output, 2 handles files, cleans up
 MAX_HEADER = 1024 * 1024
 MAX_BODY = 256 * 1024
 MAX_MESSAGE = 64 * 1024 * 1024
@@ -169,11 +166,8 @@ def sha256(data: bytes) -> str:
 
 def _above(path: str) -> List[str]:
     """A path and all that is above it."""
-    places = [path]
-    while path != os.path.dirname(path):
-        path = os.path.dirname(path)
-        places.append(path)
-    return places
+    parts = path.rstrip("/").split("/")
+    return ["/".join(parts[:end]) or "/" for end in range(len(parts), 0, -1)]
 
 
 def number(header: Dict[str, Any], name: str, default: Optional[int] = None, low: int = 0) -> int:
@@ -641,9 +635,15 @@ class Session:
 
     @staticmethod
     def ping() -> Dict[str, Any]:
-        """What this is."""
-        here = {"uid": os.getuid(), "python": sys.version.split()[0]}
-        return dict(here, ok=True, release=RELEASE, path=os.path.abspath(__file__))
+        """What this is, and where: what its administrator has to know to mend it."""
+        here = {"uid": os.getuid(), "python": sys.version.split()[0], "time": time.time()}
+        path = os.path.realpath(__file__)
+        states = [(place, os.stat(place)) for place in _above(path)]
+        unsafe = [place for place, status in states if status.st_uid or status.st_mode & 0o022]
+        folders = os.environ.get("PATH", os.defpath).split(":")
+        found = [os.path.join(folder, name) for name in ("sbatch", "scancel") for folder in folders]
+        commands = [command for command in found if os.access(command, os.X_OK)]
+        return dict(here, ok=True, release=RELEASE, path=path, unsafe=unsafe, commands=commands)
 
     def submit(self, row: str, header: Dict[str, Any], body: bytes) -> Dict[str, Any]:
         """Hand one sealed job to sbatch, once per attempt; said again, answer the same again."""

@@ -29,6 +29,10 @@ class LocalConnector:
     def require(self) -> None:
         """The machine that we run on is never away."""
 
+    async def greetings(self) -> list[tuple[str, str, str]]:
+        """There is no login node."""
+        return []
+
     async def close(self) -> None:
         """Nothing is kept."""
 

@@ -43,6 +43,9 @@ class Connector(Protocol):
     def require(self) -> None:
         """Raise `NodeAway` where no login node can be reached, as far as is known."""
 
+    async def greetings(self) -> list[tuple[str, str, str]]:
+        """Of each login node its name, what its sshd says it is, and what is wrong."""
+
     async def close(self) -> None:
         """Let go of what is kept besides sessions."""
 

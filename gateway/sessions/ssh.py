@@ -186,16 +186,25 @@ class SshConnector:
         await conversation.start()
         return conversation
 
+    async def greetings(self) -> list[tuple[str, str, str]]:
+        """Of each login node its name, what its sshd says it is, and what is wrong."""
+        found = await asyncio.gather(*(self._said(place) for place, _ in self._nodes))
+        names = (node.name for _, node in self._nodes)
+        return [(name, *said) for name, said in zip(names, found, strict=True)]
+
     async def _greeting(self, place: SshNode) -> str:
-        """What RFC 4253, section 4.2, has a server say first; anything else is said."""
+        return (await self._said(place))[1]
+
+    async def _said(self, place: SshNode) -> tuple[str, str]:
+        """What RFC 4253, section 4.2, has a server say first; anything else is what is wrong."""
         try:
             async with asyncio.timeout(GREETING_TIMEOUT):
-                said = await _first_line(place, await self._tunnel())
+                said = (await _first_line(place, await self._tunnel())).strip()
         except TimeoutError:
-            return "no answer in time"
+            return "", "no answer in time"
         except (OSError, asyncssh.Error, NodeAway) as error:
-            return str(error)
-        return "" if said.startswith("SSH-") else f"sshd says {said.strip()[:200]!r}"
+            return "", str(error)
+        return (said, "") if said.startswith("SSH-") else ("", f"sshd says {said[:200]!r}")
 
 
 async def _first_line(place: SshNode, tunnel: asyncssh.SSHClientConnection | None) -> str:

@@ -103,6 +103,10 @@ class LocalAsTheSite:
     def require(self) -> None:
         """It is always there."""
 
+    async def greetings(self) -> list[tuple[str, str, str]]:
+        """There is no login node."""
+        return []
+
     async def close(self) -> None:
         """Nothing is kept."""
 

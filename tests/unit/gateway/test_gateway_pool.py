@@ -68,6 +68,10 @@ class FakeConnector:
         if self.away is not None:
             raise self.away
 
+    async def greetings(self) -> list[tuple[str, str, str]]:
+        """There is no login node."""
+        return []
+
     async def close(self) -> None:
         """Nothing is kept."""
 

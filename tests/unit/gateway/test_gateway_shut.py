@@ -85,6 +85,10 @@ class Bench:
             raise self.failures[account]
         return Session()
 
+    async def greetings(self) -> list[tuple[str, str, str]]:
+        """There is no login node."""
+        return []
+
     async def close(self) -> None:
         """Nothing is kept."""
 

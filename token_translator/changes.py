@@ -210,7 +210,7 @@ class Feed:
         """Read everything; who listens already has to begin again, too."""
         self._version, holds = await self._source.everybody_held()
         self._held = {
-            (hold.identity.iss, hold.identity.sub, hold.realm): hold.reason for hold in holds
+            (hold.identity.iss, hold.identity.sub, hold.realm): hold.told for hold in holds
         }
         for listener in self._listeners:
             listener.end()

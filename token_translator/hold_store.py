@@ -34,8 +34,8 @@ class DatabaseHolds:
     async def denial(self, identity: Identity, realm: str) -> str | None:
         """The reason of a hold in force that concerns this realm; raises `Unavailable`."""
         concerned = and_(IN_FORCE, _of(identity), HOLDS.c.realm.in_((EVERYWHERE, realm)))
-        rows = await self._rows(select(HOLDS.c.reason).where(concerned).order_by(*AGE).limit(1))
-        return rows[0].reason if rows else None
+        rows = await self._rows(select(HOLDS).where(concerned).order_by(*AGE).limit(1))
+        return _hold(rows[0]).told if rows else None
 
     async def place(self, hold: Hold) -> tuple[Hold, Order | None]:
         """Put a hold in force, with the order to revoke; or find its owner's own, and no order.
@@ -145,7 +145,7 @@ async def _tell(connection: AsyncConnection, version: int, hold: Hold, *, at: da
             sub=hold.identity.sub,
             realm=hold.realm,
             effective=oldest is None,
-            reason="" if oldest is None else oldest.reason,
+            reason="" if oldest is None else _hold(oldest).told,
             at=int(at.timestamp()),
         )
     )

@@ -12,6 +12,7 @@ from token_translator.revocations import Order
 
 EVERYWHERE = ""
 """As a hold's realm: all of them."""
+_OPERATORS = "this site's operators"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,14 @@ class Hold:
     reason: str
     created_at: datetime
     lifted_at: datetime | None = None
+
+    @property
+    def told(self) -> str:
+        """The reason with whose word it is, for the person: at most 1000 characters."""
+        kind, _, name = self.owner.partition(":")
+        known = {"peer": f"the service {name[:60]}", "admin": "an administrator"}
+        by = f"by {known.get(kind, _OPERATORS)}"
+        return f"{self.reason[:900]} ({by})" if self.reason else by
 
     def require_owner(self, by: str) -> None:
         """Return if that party may lift this hold; raises `Forbidden` (`not_owner`)."""

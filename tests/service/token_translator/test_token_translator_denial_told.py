@@ -44,7 +44,7 @@ async def test_services_hear_it_on_the_feed(site: Any):
         assert await service.denied() == "erin"
         await held(site, sub="alice", realm="site1")
         assert await service.denied() == "alice"
-        assert service.feed.denial(erin, "site1") == WHY
+        assert service.feed.denial(erin, "site1") == f"{WHY} (by the service importer)"
         await lift(site, first["id"])
         await held(site, sub="bob")
         assert await service.denied() == "bob"

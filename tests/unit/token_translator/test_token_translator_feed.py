@@ -44,6 +44,9 @@ class Whole:
         self.old = True
 
 
+LEFT = "alice left (by the service x)"
+
+
 class Source:
     """Holds in memory, as some other replica changes them."""
 
@@ -70,7 +73,7 @@ class Source:
 
     def _tell(self, sub: str, *, effective: bool) -> None:
         version = self._head() + 1
-        reason = "" if effective else f"{sub} left"
+        reason = "" if effective else f"{sub} left (by the service x)"
         self.log.append(Change(version, Identity(ISS, sub), "", effective, reason))
 
     def _head(self) -> int:
@@ -179,7 +182,11 @@ async def test_a_listener_hears_everything_from_the_snapshot_on(bench: Bench):
             "reason": "",
         }
         later = await ear.next()
-        assert (later["sub"], later["effective"], later["reason"]) == ("carol", False, "carol left")
+        assert (later["sub"], later["effective"], later["reason"]) == (
+            "carol",
+            False,
+            LEFT.replace("alice", "carol"),
+        )
 
 
 async def test_another_replicas_commit_is_told_within_half_a_second(bench: Bench):
@@ -236,7 +243,7 @@ async def test_who_may_act_is_known_from_memory(bench: Bench):
     await bench.turn()
     asked = bench.source.asked
     alice, bob = Identity(ISS, "alice"), Identity(ISS, "bob")
-    assert await bench.feed.denial(alice, "site1") == "alice left"
+    assert await bench.feed.denial(alice, "site1") == LEFT
     assert await bench.feed.denial(bob, "site1") is None
     assert bench.source.asked == asked
 
@@ -250,7 +257,7 @@ async def test_what_was_seen_too_long_ago_is_looked_up(bench: Bench):
     assert await feed.denial(alice, "site1") is None
     bench.source.deny("alice")
     bench.clock.advance(2 * KNOWN_SECONDS)
-    assert await feed.denial(alice, "site1") == "alice left"
+    assert await feed.denial(alice, "site1") == LEFT
     bench.source.away = True
     bench.clock.advance(2 * KNOWN_SECONDS)
     with pytest.raises(Unavailable):
@@ -268,7 +275,7 @@ async def test_a_look_that_began_before_a_commit_is_not_enough(bench: Bench):
     bench.source.slow.set()
     asked = bench.source.asked
     await asyncio.gather(early, *late)
-    assert await bench.feed.denial(Identity(ISS, "alice"), "site1") == "alice left"
+    assert await bench.feed.denial(Identity(ISS, "alice"), "site1") == LEFT
     assert bench.source.asked <= asked + 2
 
 

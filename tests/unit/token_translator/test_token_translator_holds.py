@@ -60,6 +60,21 @@ async def bench(empty_url: str) -> AsyncIterator[Bench]:
         await engine.dispose()
 
 
+@pytest.mark.parametrize(
+    ("owner", "reason", "told"),
+    [
+        (IMPORTER, "left", "left (by the service headgate-accounts)"),
+        (ADMIN, "stolen laptop", "stolen laptop (by an administrator)"),
+        ("local:root", "", "by this site's operators"),
+        (f"peer:{'x' * 500}", "r" * 1000, f"{'r' * 900} (by the service {'x' * 60})"),
+    ],
+)
+def test_a_person_is_told_the_reason_and_whose_word_it_is(owner: str, reason: str, told: str):
+    """Who can lift it is named by what they are; the names of administrators are not told."""
+    hold = Hold(uuid4(), ALICE, "", owner, reason, HeldClock().now())
+    assert hold.told == told
+
+
 async def test_nobody_is_held_at_first(bench: Bench):
     """An empty database holds nobody, and its feed is at version 0."""
     assert await bench.one.denial(ALICE, "site1") is None
@@ -69,7 +84,7 @@ async def test_nobody_is_held_at_first(bench: Bench):
 async def test_a_hold_counts_at_once_at_every_replica(bench: Bench):
     """With the return of `place` another replica refuses; others are not concerned."""
     hold, order = await bench.one.place(bench.hold())
-    assert await bench.other.denial(ALICE, "site1") == hold.reason
+    assert await bench.other.denial(ALICE, "site1") == hold.told
     assert await bench.other.denial(BOB, "site1") is None
     assert await bench.other.denial(Identity("https://x.example/", "alice"), "site1") is None
     assert order is not None
@@ -78,10 +93,10 @@ async def test_a_hold_counts_at_once_at_every_replica(bench: Bench):
 async def test_a_hold_concerns_its_realm(bench: Bench):
     """One of a realm leaves the others alone; one without a realm is for all."""
     hold, _ = await bench.one.place(bench.hold(realm="site1"))
-    assert await bench.one.denial(ALICE, "site1") == hold.reason
+    assert await bench.one.denial(ALICE, "site1") == hold.told
     assert await bench.one.denial(ALICE, "site2") is None
     everywhere, _ = await bench.one.place(bench.hold())
-    assert await bench.one.denial(ALICE, "site2") == everywhere.reason
+    assert await bench.one.denial(ALICE, "site2") == everywhere.told
 
 
 async def test_placing_leaves_an_order_to_revoke(bench: Bench):
@@ -109,7 +124,7 @@ async def test_each_owner_has_a_hold_of_its_own(bench: Bench):
     hers, _ = await bench.one.place(bench.hold(owner=ADMIN))
     its, _ = await bench.one.place(bench.hold(owner=IMPORTER))
     await bench.lift(its)
-    assert await bench.one.denial(ALICE, "site1") == hers.reason
+    assert await bench.one.denial(ALICE, "site1") == hers.told
     await bench.lift(hers, ADMIN)
     assert await bench.one.denial(ALICE, "site1") is None
     assert await bench.feed() == [
@@ -126,7 +141,7 @@ async def test_only_the_owner_lifts(bench: Bench):
     with pytest.raises(Forbidden) as refusal:
         await bench.lift(hold, IMPORTER)
     assert refusal.value.code == "not_owner"
-    assert await bench.one.denial(ALICE, "site1") == hold.reason
+    assert await bench.one.denial(ALICE, "site1") == hold.told
     await bench.lift(hold, "local:root", force=True)
     assert await bench.one.denial(ALICE, "site1") is None
 
@@ -173,7 +188,7 @@ async def test_a_change_says_why(bench: Bench):
     hold, _ = await bench.one.place(bench.hold(realm="site1", owner=ADMIN))
     await bench.one.place(bench.hold(realm="site1"))
     changes = await bench.one.changes(after=1, limit=10)
-    assert changes == [Change(2, ALICE, "site1", effective=False, reason=hold.reason)]
+    assert changes == [Change(2, ALICE, "site1", effective=False, reason=hold.told)]
     assert [held.reason for held in (await bench.one.everybody_held())[1]][-1] == hold.reason
 
 

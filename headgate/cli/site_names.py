@@ -46,15 +46,12 @@ class Domain:
     def has_host(self, host: str) -> bool:
         """Whether a host is the site's."""
         name = host.lower().rstrip(".")
-        if name == self.host or name in self.accepted:
+        if name == self.host or name in map(str.lower, self.accepted):
             return True
-        if _is_address(self.host):
-            own = False
-        else:
-            own = _below(name, self.host) and not any(
-                name == other or _below(name, other) for other in self._closer()
-            )
-        return own or any(_below(name, tail) for tail in self._accepted_tails())
+        return any(
+            _below(name, top) and not any(_within(name, other) for other in self._closer(top))
+            for top in self._tops()
+        )
 
     def has_service(self, name: str) -> bool:
         """Whether a service's address, or the audience of tokens for it, is the site's."""
@@ -72,24 +69,25 @@ class Domain:
         if not re.search(r"[*?]", text):
             return self.has_host(text)
         tail = re.split(r"[*?]", text)[-1]
-        if not tail.startswith("."):
+        above = tail.removeprefix(".")
+        if above == tail:
             return False
-        above = tail[1:]
-        if any(above == known or _below(above, known) for known in self._accepted_tails()):
-            return True
-        if _is_address(self.host) or not (above == self.host or _below(above, self.host)):
-            return False
-        return not any(
-            _below(other, above) or other == above or _below(above, other)
-            for other in self._closer()
+        return any(
+            _within(above, top)
+            and not any(_within(other, above) or _within(above, other) for other in closer)
+            for top in self._tops()
+            for closer in [self._closer(top)]
         )
 
-    def _accepted_tails(self) -> list[str]:
-        return [word.removeprefix("*.").lower() for word in self.accepted if word.startswith("*.")]
+    def _tops(self) -> list[str]:
+        """The domains that are the site's, with what is below."""
+        patterns = [word.lower() for word in self.accepted if word.startswith("*.")]
+        own = [] if _is_address(self.host) else [self.host]
+        return own + [pattern.removeprefix("*.") for pattern in patterns]
 
-    def _closer(self) -> list[str]:
-        """Hosts of other sites that are below this one's: theirs is what is below them."""
-        return [other for other in self.others if _below(other, self.host)]
+    def _closer(self, top: str) -> list[str]:
+        """Hosts of other sites in such a domain: what is below them is theirs."""
+        return [other for other in self.others if _below(other, top)]
 
 
 def host_of(address: str) -> str:
@@ -170,6 +168,10 @@ def accepting(url: str, names: Iterable[str]) -> str:
 
 def _below(name: str, domain: str) -> bool:
     return bool(domain) and name.endswith("." + domain)
+
+
+def _within(name: str, domain: str) -> bool:
+    return name == domain or _below(name, domain)
 
 
 def _is_address(host: str) -> bool:

@@ -66,7 +66,7 @@ def test_services_are_own_by_their_host(name: str, *, own: bool):
 
 def test_what_was_accepted_is_own():
     """A host, a domain, or an audience by its very name."""
-    site = Domain("gw.example.org", ("login.example.org", "*.nodes.example.net", "gateway"))
+    site = Domain("gw.example.org", ("Login.example.org", "*.nodes.example.net", "gateway"))
     assert site.has_host("login.example.org")
     assert site.has_service("https://login.example.org/x")
     assert site.has_host("a.b.nodes.example.net")
@@ -97,6 +97,18 @@ def test_what_was_accepted_is_own():
 def test_a_pattern_is_own_if_all_it_matches_is(pattern: str, *, own: bool):
     """A wildcard must stand below the site's host, and reach no other remembered site."""
     assert SITE.has_pattern(pattern) is own
+
+
+def test_an_accepted_domain_leaves_other_sites_their_hosts():
+    """`*.example.org` is not for the hosts of another remembered site, unless by their names."""
+    site = Domain("a.example.org", ("*.example.org", "x.b.example.org"), ("b.example.org",))
+    assert site.has_host("login.example.org")
+    assert site.has_host("x.b.example.org")
+    for host in ("b.example.org", "login.b.example.org"):
+        assert not site.has_host(host)
+    assert not site.has_pattern("*.example.org")
+    assert not site.has_pattern("*.b.example.org")
+    assert site.has_pattern("*.c.example.org")
 
 
 def test_patterns_of_a_site_without_neighbours():

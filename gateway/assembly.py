@@ -28,6 +28,7 @@ from gateway.tracker import Tracker
 from gateway.translator import Translator
 from gateway.v1.health import operations
 from gateway.v1.routes import Api
+from gateway.v1.site import Site
 from headgate.changes import ChangeFeed
 from headgate.clock import Clock, SystemClock
 from headgate.oidc import TokenVerifier
@@ -157,10 +158,15 @@ async def assembled(settings: Settings) -> AsyncIterator[Gateway]:
             verifier=TokenVerifier(
                 issuers=settings.issuers, audience=settings.url, session=http, clock=clock
             ),
-            login=settings.login,
-            url=settings.url,
-            token_translator=settings.published_token_translator(),
-            login_nodes=settings.published_login_nodes(),
+            site=Site(
+                url=settings.url,
+                login=settings.login,
+                issuers=settings.issuers,
+                notices=settings.notices,
+                token_translator=settings.published_token_translator(),
+                login_nodes=settings.published_login_nodes(),
+            ),
+            clock=clock,
         )
         metrics = Metrics(
             store=store,

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 import structlog
 
@@ -11,7 +12,13 @@ from gateway.runner.script import Runtime
 from gateway.settings import ClusterSettings
 from headgate.clock import Clock
 from headgate.problems import Fault, Invalid, Unprocessable
-from headgate.slurm.model import ClusterReader, ClusterUnavailable, Node, Partition
+from headgate.slurm.model import (
+    ClusterReader,
+    ClusterUnavailable,
+    Node,
+    Partition,
+    Reservation,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -36,6 +43,16 @@ class Queue:
     gpu_types: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Maintenance:
+    """A reservation for maintenance: jobs that would run into it wait. Times are aware, UTC."""
+
+    name: str
+    nodes: str
+    starts_at: datetime | None
+    ends_at: datetime | None
+
+
 @dataclass(slots=True)
 class Cluster:
     """One configured cluster: how it is read, how jobs run on it, what it offers."""
@@ -44,6 +61,8 @@ class Cluster:
     reader: ClusterReader
     runtime: Runtime
     queues: tuple[Queue, ...] = ()
+    maintenance: tuple[Maintenance, ...] = ()
+    read_at: datetime | None = None
     reading: asyncio.Task[None] | None = None
     read_again_at: float = float("-inf")
 
@@ -51,6 +70,11 @@ class Cluster:
     def name(self) -> str:
         """Its name in this gateway."""
         return self.settings.name
+
+    @property
+    def runtimes(self) -> tuple[str, ...]:
+        """What payloads can run in."""
+        return ("none", "udocker") if self.settings.udocker is not None else ("none",)
 
 
 class Clusters:
@@ -105,7 +129,9 @@ class Clusters:
         try:
             partitions = await cluster.reader.partitions()
             cluster.queues = _queues(partitions, await cluster.reader.nodes())
+            cluster.read_at = self._clock.now()
             pause = FACTS_SECONDS
+            cluster.maintenance = _maintenance(await cluster.reader.reservations())
         except ClusterUnavailable as error:
             log.warning("cluster_not_read", cluster=cluster.name, error=str(error))
         finally:
@@ -214,6 +240,14 @@ def _queue(partition: Partition, nodes: Sequence[Node]) -> Queue:
         memory_per_node=min(memory, partition.max_memory_per_node_mib or memory) * MEBIBYTE,
         gpus_per_node=max((sum(gres.count for gres in node) for node in gpus), default=0),
         gpu_types=tuple(sorted({gres.type for node in gpus for gres in node if gres.type})),
+    )
+
+
+def _maintenance(reservations: Sequence[Reservation]) -> tuple[Maintenance, ...]:
+    return tuple(
+        Maintenance(found.name, found.nodes, found.starts_at, found.ends_at)
+        for found in reservations
+        if "MAINT" in found.flags
     )
 
 

@@ -1,6 +1,7 @@
 """What an administrator may set for the gateway, and why."""
 
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -95,6 +96,22 @@ class PeopleSettings(Section, frozen=True):
     login_nodes: tuple[LoginNodeSettings, ...] | None = None
 
 
+class NoticeSettings(Section, frozen=True):
+    """A sentence for everybody, in `GET /v1`, up to a moment (TOML's date and time, with a zone)."""
+
+    text: str
+    until: datetime | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a moment that is none.
+
+        Raises:
+            ValueError: it has no zone.
+        """
+        if self.until is not None and self.until.tzinfo is None:
+            raise ValueError("until: say the zone, as in 2026-12-01T08:00:00Z")
+
+
 class Settings(Section, frozen=True):
     """The gateway's TOML. `url` is what users' tokens must be meant for.
 
@@ -113,6 +130,7 @@ class Settings(Section, frozen=True):
     clusters: tuple[ClusterSettings, ...]
     login: tuple[LoginSettings, ...] = ()
     people: PeopleSettings = PeopleSettings()
+    notices: tuple[NoticeSettings, ...] = ()
     max_upload_bytes: int = 256 * 1024 * 1024
     listen: ListenSettings = ListenSettings()
     metrics: ListenSettings | None = None

@@ -127,6 +127,10 @@ class Jobs:
             raise NotFound("There is no such job.", code="job_unknown")
         return job
 
+    async def script(self, principal: Principal, row: str) -> str:
+        """The batch script of one of the caller's jobs, as it was sealed."""
+        return (await self._store.sealed(await self.job(principal, row))).script
+
     async def later(self, principal: Principal, row: str, *, seconds: float) -> Job:
         """One of the caller's jobs once its state is another one, or after that many seconds."""
         job = await self.job(principal, row)

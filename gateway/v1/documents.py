@@ -43,6 +43,8 @@ def job_document(job: Job) -> dict[str, Any]:
             "self": f"/v1/jobs/{job.id}",
             "stdout": f"/v1/jobs/{job.id}/stdout",
             "stderr": f"/v1/jobs/{job.id}/stderr",
+            "script": f"/v1/jobs/{job.id}/script",
+            "environment": f"/v1/jobs/{job.id}/environment",
         },
     }
 
@@ -53,7 +55,24 @@ def cluster_document(cluster: Cluster, queues: Sequence[Queue]) -> dict[str, Any
         "name": cluster.name,
         "containers": cluster.settings.udocker is not None,
         "queues": [msgspec.to_builtins(queue) for queue in queues],
+        "maintenance": [
+            {
+                "name": planned.name,
+                "nodes": planned.nodes,
+                "starts_at": _time(planned.starts_at),
+                "ends_at": _time(planned.ends_at),
+            }
+            for planned in cluster.maintenance
+        ],
+        "read_at": _time(cluster.read_at),
     }
+
+
+def environment_document(job: Job) -> dict[str, Any]:
+    """The environment that a job was given; values are gone once it has started."""
+    if job.environment_names:
+        return {"names": job.environment_names, "values": None}
+    return {"names": sorted(job.spec.environment), "values": job.spec.environment}
 
 
 def me_document(principal: Principal, realm: str, standing: Standing) -> dict[str, Any]:

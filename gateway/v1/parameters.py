@@ -13,6 +13,7 @@ from gateway.selection import Selection
 from headgate.problems import Fault, Invalid
 
 MAX_KEY = 255
+MAX_PAGE = 1000
 SELECTION = ("state", "cluster", "queue", "label", "created_after", "created_before")
 MAX_WAIT = 60
 """Seconds that a `Prefer: wait` is kept at the most: proxies give up soon after."""

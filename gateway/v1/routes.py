@@ -11,12 +11,17 @@ from gateway.clusters import Clusters
 from gateway.files import Files
 from gateway.jobs import Job, JobSpec
 from gateway.registry import Registry
-from gateway.settings import LoginNodeSettings, LoginSettings
 from gateway.submission import Jobs
-from gateway.v1.documents import cluster_document, job_document, me_document
+from gateway.v1.documents import (
+    cluster_document,
+    environment_document,
+    job_document,
+    me_document,
+)
 from gateway.v1.files import FileRoutes
 from gateway.v1.health import add_public_health
 from gateway.v1.parameters import (
+    MAX_PAGE,
     SELECTION,
     check_names,
     idempotency_key,
@@ -25,7 +30,9 @@ from gateway.v1.parameters import (
     tagged,
     wait_seconds,
 )
+from gateway.v1.site import Site
 from headgate import __version__
+from headgate.clock import Clock
 from headgate.identity import Principal
 from headgate.oidc import TokenVerifier
 from headgate.problems import Problem
@@ -34,8 +41,8 @@ from headgate.web import Check, bearer_token, create_app, json_body, json_respon
 log = structlog.get_logger(__name__)
 
 DEFAULT_PAGE = 100
-MAX_PAGE = 1000
 MAX_OUTPUT = 1 << 40
+NOSNIFF = {"X-Content-Type-Options": "nosniff"}
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -68,10 +75,8 @@ class Api:
     clusters: Clusters
     registry: Registry
     verifier: TokenVerifier
-    login: Sequence[LoginSettings]
-    url: str
-    token_translator: str = ""
-    login_nodes: Sequence[LoginNodeSettings] = ()
+    site: Site
+    clock: Clock
     files: Files | None = None
 
     def application(self, checks: Mapping[str, Check]) -> web.Application:
@@ -85,6 +90,8 @@ class Api:
         app.router.add_get("/v1/jobs", self.list_jobs)
         app.router.add_get("/v1/jobs/{id}", self.show_job)
         app.router.add_delete("/v1/jobs/{id}", self.cancel_job)
+        app.router.add_get("/v1/jobs/{id}/script", self.show_script)
+        app.router.add_get("/v1/jobs/{id}/environment", self.show_environment)
         app.router.add_get("/v1/jobs/{id}/{file:stdout|stderr}", self.show_output)
         if self.files is not None:
             FileRoutes(self.files, self._principal).add_to(app)
@@ -94,15 +101,9 @@ class Api:
     async def show_site(self, _: web.Request) -> web.Response:
         """What a tool needs to know before it has a token."""
         return json_response(
-            {
-                "name": "headgate",
-                "version": __version__,
-                "url": self.url,
-                "issuers": self.login,
-                "clusters": [cluster.name for cluster in self.clusters],
-                "token_translator": self.token_translator or None,
-                "login_nodes": self.login_nodes,
-            }
+            self.site.document(
+                self.clusters, self.clock.now(), features=() if self.files is None else ("files",)
+            )
         )
 
     async def show_me(self, request: web.Request) -> web.Response:
@@ -156,6 +157,18 @@ class Api:
         headers = {"Preference-Applied": f"wait={seconds}"} if seconds else {}
         return tagged(request, job_document(job), etag=_etag(job), headers=headers)
 
+    async def show_script(self, request: web.Request) -> web.Response:
+        """The batch script of a job, as it was sealed; no value of its environment is in it."""
+        principal, _ = await self._principal(request)
+        script = await self.jobs.script(principal, request.match_info["id"])
+        return web.Response(text=script, content_type="text/plain", headers=NOSNIFF)
+
+    async def show_environment(self, request: web.Request) -> web.Response:
+        """The environment that a job was given."""
+        principal, _ = await self._principal(request)
+        job = await self.jobs.job(principal, request.match_info["id"])
+        return tagged(request, environment_document(job))
+
     async def cancel_job(self, request: web.Request) -> web.Response:
         """Ask for a job's end; 202, however often."""
         principal, _ = await self._principal(request)
@@ -175,7 +188,7 @@ class Api:
             follow=number(request, "follow", 0, 0, 1) == 1,
         )
         # A payload prints what it likes: no browser may take it for a page.
-        headers = {"Content-Type": "text/plain", "X-Content-Type-Options": "nosniff"}
+        headers = {"Content-Type": "text/plain", **NOSNIFF}
         response = web.StreamResponse(headers=headers)
         async with aclosing(chunks):
             try:

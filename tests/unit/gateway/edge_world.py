@@ -9,9 +9,12 @@ from typing import Any
 from aiohttp.test_utils import TestClient, TestServer
 
 from gateway.clusters import Cluster, Clusters, Queue
+from gateway.settings import NoticeSettings
 from gateway.submission import Jobs
 from gateway.v1.routes import Api
+from gateway.v1.site import Site
 from headgate.identity import Identity, Principal
+from headgate.oidc import IssuerSettings
 from headgate.problems import Unauthenticated
 from headgate.registry import Account, Standing
 from testbed.caller import Caller
@@ -110,8 +113,15 @@ class Edge:
             clusters=clusters,
             registry=accounts,
             verifier=people,
-            login=(),
-            url="https://hpc.example.org",
+            site=Site(
+                url="https://hpc.example.org",
+                issuers=(IssuerSettings(url="https://iam/", required_scopes=("compute.create",)),),
+                notices=(
+                    NoticeSettings(text="New GPUs."),
+                    NoticeSettings(text="Over.", until=datetime(2025, 1, 1, tzinfo=UTC)),
+                ),
+            ),
+            clock=world.clock,
         )
 
     @contextlib.asynccontextmanager

@@ -1,5 +1,6 @@
 """Failures in words that a user understands, and of the kind that they are."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -11,9 +12,10 @@ from gateway.runner.udocker import UdockerRuntime, UdockerSettings
 from gateway.sessions.local import LocalSettings
 from gateway.sessions.session import SessionUnavailable
 from gateway.settings import ClusterSettings
+from gateway.v1.documents import cluster_document
 from headgate.clock import HeldClock
 from headgate.problems import Unprocessable
-from headgate.slurm.model import Gres, JobState, Node, NodeState, Partition
+from headgate.slurm.model import Gres, JobState, Node, NodeState, Partition, Reservation
 from tests.unit.gateway.recovery_world import SETTLE, World, kind
 
 IMAGE = JobSpec(executable="id", container=Container("group/tool:1"))
@@ -171,6 +173,14 @@ class TwoNodes:
             for name in ("n1", "n2")
         ]
 
+    async def reservations(self) -> list[Reservation]:
+        """One for maintenance, one of a group's."""
+        begin, end = datetime(2026, 12, 1, 8, tzinfo=UTC), datetime(2026, 12, 1, 18, tzinfo=UTC)
+        return [
+            Reservation("winter", "INACTIVE", "n[1-2]", begin, end, "", ("MAINT", "ALL_NODES")),
+            Reservation("course", "INACTIVE", "n1", begin, end, "", ()),
+        ]
+
 
 @pytest.mark.parametrize(
     ("resources", "code", "limit"),
@@ -205,4 +215,24 @@ async def test_what_no_node_has_is_refused_with_limit_value_and_request(
         await clusters.check(cluster, JobSpec(executable="id", resources=Resources(**resources)))
     assert caught.value.code == code
     assert caught.value.members == {"limit": limit}
+    await clusters.close()
+
+
+async def test_planned_maintenance_is_shown():
+    """Whose job would run into it knows why it waits; other reservations are nobody's business."""
+    settings = ClusterSettings(name="c", realm="r", local=LocalSettings(path="/nowhere"))
+    reader: Any = TwoNodes()
+    cluster = Cluster(settings=settings, reader=reader, runtime=PlainRuntime())
+    clusters = Clusters([cluster], clock=HeldClock())
+    shown = cluster_document(cluster, await clusters.offers(cluster))
+    assert shown["maintenance"] == [
+        {
+            "name": "winter",
+            "nodes": "n[1-2]",
+            "starts_at": "2026-12-01T08:00:00Z",
+            "ends_at": "2026-12-01T18:00:00Z",
+        }
+    ]
+    assert shown["queues"][0]["memory_per_node"] == 3 * 1024**3
+    assert shown["read_at"]
     await clusters.close()

@@ -185,3 +185,37 @@ async def test_a_key_whose_request_is_not_answered_yet_is_a_conflict(
         assert (made.status, again.status, again.json["id"]) == (201, 201, made.json["id"])
     assert len(edge.seals.sealed) == 1
     assert not edge.api.jobs._in_flight._locks
+
+
+async def test_anybody_is_told_what_a_tool_has_to_know(edge: Edge):
+    """Without a token: release, features, limits, runtimes, issuers with scopes, notices."""
+    async with edge.serving() as people:
+        told = (await people[""]("GET", "/v1")).json
+    assert {"labels", "prefer_wait", "idempotency_key"} <= set(told["features"])
+    assert told["limits"]["page"] == 1000
+    assert told["runtimes"] == {"c": ["none"]}
+    assert told["trusted_issuers"] == [{"issuer": "https://iam/", "scopes": ["compute.create"]}]
+    assert told["notices"] == [{"text": "New GPUs.", "until": None}]
+
+
+async def test_a_job_shows_its_script_and_environment_to_its_owner_alone(edge: Edge):
+    """The script as it was sealed; the values as long as they are kept, then the names."""
+    async with edge.serving() as people:
+        alice, bob = people["alice"], people["bob"]
+        made = await alice("POST", "/v1/jobs", json={**OK, "environment": {"A": "s3cret"}})
+        row = made.json["id"]
+        script = await alice("GET", made.json["links"]["script"])
+        assert script.body.startswith(b"#!/bin/sh")
+        assert b"s3cret" not in script.body
+        path = made.json["links"]["environment"]
+        shown = await alice("GET", path)
+        assert shown.json == {"names": ["A"], "values": {"A": "s3cret"}}
+        for link in ("script", "environment"):
+            assert (await bob("GET", f"/v1/jobs/{row}/{link}")).status == 404
+        found = await edge.world.store.job(row)
+        assert found is not None
+        now = edge.world.clock.now()
+        await edge.world.store.update(found, found.changed(now, {"state": State.ACTIVE}))
+        assert (await alice("GET", path)).json == {"names": ["A"], "values": None}
+        job = await alice("GET", f"/v1/jobs/{row}")
+        assert b"s3cret" not in job.body

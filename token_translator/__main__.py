@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import os
 import pwd
+import socket
 import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import timedelta
@@ -13,7 +14,7 @@ from sqlalchemy import make_url
 
 from headgate import logs, privileges, service
 from headgate.clock import SystemClock
-from headgate.settings import EX_CONFIG, SettingsError, load, show
+from headgate.settings import SettingsError, load, show
 from token_translator import (
     command_line,
     explain,
@@ -42,6 +43,7 @@ from token_translator.revocations import RevocationLists
 from token_translator.settings import Settings
 from token_translator.signer_client import SignerClient
 from token_translator.standing import Standing
+from token_translator.starting import StartError, said
 from token_translator.stops import Stops
 from token_translator.store import DatabaseSeals
 
@@ -52,21 +54,51 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.verb == "node-setup":
         return node_setup.run(options)  # a node has no settings of this service
     os.umask(0o077)  # seals say who is here
-    try:
-        settings = load(options.config, Settings)
-        logs.configure(settings.log_level)
-        if options.verb == "check-config":
-            print(show(settings))  # noqa: T201 - the answer
-            return 0
-        return asyncio.run(_VERBS[options.verb](settings, options)) or 0
-    except SettingsError as error:
-        print(f"headgate-tokens: {error}", file=sys.stderr)  # noqa: T201 - the terminal's answer
-        return EX_CONFIG
+    return said("headgate-tokens", lambda: _run(options))
+
+
+def _run(options: argparse.Namespace) -> int:
+    settings = load(options.config, Settings)
+    logs.configure(settings.log_level)
+    return asyncio.run(_VERBS[options.verb](settings, options)) or 0
 
 
 async def _serve(settings: Settings) -> None:
     async with assembled(settings, SystemClock()) as app:
-        await service.serve(app, settings.listen)
+        try:
+            await service.serve(app, settings.listen)
+        except (OSError, OverflowError) as error:
+            raise _deaf(settings, error) from error
+
+
+async def _check(settings: Settings) -> None:
+    """Put together what `serve` would serve, do nothing with it, and print what was understood."""
+    _become_owner(settings)
+    _check_address(settings)
+    async with assembled(settings, SystemClock(), at_work=False):
+        print(show(settings))  # noqa: T201 - the answer
+
+
+def _check_address(settings: Settings) -> None:
+    """Whether the address is one of ours; not the port, where the service itself may be now."""
+    listen = settings.listen
+    service.tls_context(listen)
+    if listen.unix:
+        return
+    try:
+        if not 0 <= listen.port < 2**16:
+            raise SettingsError(f"listen: there is no port {listen.port}")
+        found = socket.getaddrinfo(listen.host, 0, type=socket.SOCK_STREAM)
+        for family, _, _, _, address in found:
+            socket.create_server(address[:2], family=family).close()
+    except OSError as error:
+        raise _deaf(settings, error) from error
+
+
+def _deaf(settings: Settings, error: Exception) -> StartError:
+    listen = settings.listen
+    where = listen.unix or f"{listen.host}:{listen.port}"
+    return StartError(f"cannot listen on {where}: {getattr(error, 'strerror', None) or error}")
 
 
 async def _migrate(settings: Settings) -> None:
@@ -180,6 +212,7 @@ _VERBS: Mapping[
     str, Callable[[Settings, argparse.Namespace], Coroutine[None, None, int | None]]
 ] = {
     "serve": lambda settings, _: _serve(settings),
+    "check-config": lambda settings, _: _check(settings),
     "migrate": lambda settings, _: _migrate(settings),
     "explain": _explain,
     **dict.fromkeys(holds_command.VERBS, _hold),

@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import aiohttp
@@ -31,7 +32,7 @@ from token_translator.callers import Callers
 from token_translator.changes import Feed
 from token_translator.connections import BOUNDS, BoundedRunner, Bounds
 from token_translator.continuity import LOOK_SECONDS, Continuity
-from token_translator.database import open_async_database, require_current
+from token_translator.database import answering, open_async_database, require_current
 from token_translator.delegations import Delegations
 from token_translator.enrolments import Enrolments
 from token_translator.hold_store import DatabaseHolds
@@ -68,6 +69,7 @@ async def outside_world(
 ) -> AsyncIterator[Outside]:
     """Callers and registry, with one HTTP session that is closed at the end."""
     used = UsedCredentials(engine)
+    peers = PeerVerifier(peers=settings.peers, audience=settings.url, clock=clock)
     signer = PeerSigner.from_file(
         instance=settings.identity.instance, path=Path(settings.identity.key_file), clock=clock
     )
@@ -83,7 +85,7 @@ async def outside_world(
                         details=settings.rule_book.details
                         | Administrators(settings.administrators, clock).details,
                     ),
-                    peers=PeerVerifier(peers=settings.peers, audience=settings.url, clock=clock),
+                    peers=peers,
                     services=Stops(engine),
                     used=used,
                     clock=clock,
@@ -103,8 +105,12 @@ async def outside_world(
 
 
 @contextlib.asynccontextmanager
-async def assembled(settings: Settings, clock: Clock) -> AsyncIterator[web.Application]:
+async def assembled(
+    settings: Settings, clock: Clock, *, at_work: bool = True
+) -> AsyncIterator[web.Application]:
     """The application with everything it works with, closed at the end.
+
+    `at_work` False: only put together, nothing is looked at or caught up with.
 
     Raises:
         SettingsError: a file or the database is not as the settings say.
@@ -163,6 +169,7 @@ async def assembled(settings: Settings, clock: Clock) -> AsyncIterator[web.Appli
                 signer=signer,
                 callers=outside.callers,
                 clock=clock,
+                at_work=at_work,
             ):
                 yield app
     finally:
@@ -181,6 +188,7 @@ async def _denying(
     signer: SignerClient,
     callers: Callers,
     clock: Clock,
+    at_work: bool,
 ) -> AsyncIterator[None]:
     """Holds, revocations, their list and their feed, at work while the context is open."""
     lists = RevocationLists(signer=signer, clock=clock)
@@ -189,19 +197,19 @@ async def _denying(
     administrators = Administrators(settings.administrators, clock)
     routes_holds.add(app, callers, administrators, suspending)
     routes_changes.add(app, callers, feed, lists)
-    stops = Stops(engine)
+    stops, every = Stops(engine), partial(service.every, clock=clock)
 
     async def send_stopped_away() -> None:
         with contextlib.suppress(Unavailable):  # and then no heartbeat is sent either
             feed.send_away(await stops.instances())
 
     works = (
-        feed.run(),
-        service.every(RETRY_SECONDS, revocations.catch_up, clock=clock, name="revocations"),
-        service.every(STOPPED_SECONDS, send_stopped_away, clock=clock, name="stops"),
-        service.every(LOOK_SECONDS, continuity.turn, clock=clock, name="continuity"),
+        feed.run,
+        partial(every, RETRY_SECONDS, revocations.catch_up, name="revocations"),
+        partial(every, STOPPED_SECONDS, send_stopped_away, name="stops"),
+        partial(every, LOOK_SECONDS, continuity.turn, name="continuity"),
     )
-    tasks = [asyncio.create_task(work) for work in works]
+    tasks = [asyncio.create_task(work()) for work in works if at_work]
     try:
         yield
     finally:
@@ -295,11 +303,16 @@ async def open_database(settings: Settings) -> AsyncEngine:
     """The service's database.
 
     Raises:
-        SettingsError: its tables are of another version.
+        SettingsError: its tables are of another version. Unavailable: it is away.
     """
     engine = open_async_database(settings.database)
-    async with engine.connect() as connection:
-        await connection.run_sync(require_current, "seals", "headgate-tokens migrate")
+    try:
+        with answering():
+            async with engine.connect() as connection:
+                await connection.run_sync(require_current, "seals", "headgate-tokens migrate")
+    except BaseException:
+        await engine.dispose()
+        raise
     return engine
 
 

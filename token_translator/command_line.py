@@ -13,20 +13,22 @@ from token_translator import (
 from token_translator.explain import CEILINGS
 from token_translator.grants import Profile
 from token_translator.nodes import command as node_setup
+from token_translator.starting import FOLDER
 
 
 def parser(description: str) -> argparse.ArgumentParser:
     """What reads the command line."""
     command = argparse.ArgumentParser(prog="headgate-tokens", description=description)
+    command.add_argument("--config", type=Path, default=FOLDER / "tokens.toml", metavar="FILE")
     verbs = command.add_subparsers(dest="verb", required=True)
     for name, sentence in (
         ("serve", "answer HTTP until told to stop"),
         ("migrate", "bring the database's tables to this version"),
-        ("check-config", "print what was understood"),
+        ("check-config", "print what was understood, and say what cannot work"),
         ("explain", "say what a token would get, and why"),
     ):
         verb = verbs.add_parser(name, help=sentence, description=sentence)
-        verb.add_argument("--config", type=Path, required=True, metavar="FILE")
+        verb.add_argument("--config", type=Path, default=argparse.SUPPRESS, metavar="FILE")
         if name == "explain":
             verb.add_argument("--token-file", type=Path, required=True, metavar="FILE")
             verb.add_argument("--json", action="store_true", help="as one JSON object")

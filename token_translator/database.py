@@ -1,21 +1,25 @@
 """Opening this package's databases, and bringing their tables to the current version by hand."""
 
 import contextlib
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 from alembic import command
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.engine.interfaces import DBAPIConnection
-from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.exc import ArgumentError, InterfaceError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from headgate.problems import Unavailable
 from headgate.settings import SettingsError
+
+T = TypeVar("T")
 
 AWAY = (OperationalError, InterfaceError)
 """How drivers say that their database is away."""
@@ -26,7 +30,7 @@ READ_ONLY = {"headgate_read_only": True}
 
 def open_database(url: str) -> Engine:
     """A blocking engine, for a process that writes one thing in one order."""
-    engine = create_engine(url)
+    engine = _engine(create_engine, url)
     _prepare(engine)
     if engine.dialect.name == "postgresql":
         _bound_waits(engine)
@@ -35,7 +39,8 @@ def open_database(url: str) -> Engine:
 
 def open_async_database(url: str) -> AsyncEngine:
     """An engine for a service's event loop."""
-    engine = create_async_engine(url)
+    engine = _engine(create_async_engine, url)
+    _require_file(engine.url)
     _prepare(engine.sync_engine)
     return engine
 
@@ -49,6 +54,25 @@ def answering() -> Iterator[None]:
         raise Unavailable(
             "The database does not answer.", code="database_away", retry_after=1
         ) from error
+
+
+def _engine(make: Callable[[str], T], url: str) -> T:
+    try:
+        return make(url)
+    except (ArgumentError, ImportError, ValueError) as error:
+        # The URL itself may hold a password.
+        raise SettingsError(f"database: this URL cannot be used: {error}") from error
+
+
+def _require_file(url: URL) -> None:
+    """Refuse a file that SQLite could not open; its driver says so less well, and too late."""
+    if url.get_backend_name() != "sqlite" or url.database in {None, "", ":memory:"}:
+        return
+    path = Path(str(url.database))
+    if not os.access(path.parent, os.R_OK | os.W_OK | os.X_OK):
+        raise SettingsError(f"database: {path.parent}: no folder of ours to write in")
+    if path.exists() and not os.access(path, os.R_OK | os.W_OK):
+        raise SettingsError(f"database: {path}: not ours to read and write")
 
 
 def _prepare(engine: Engine) -> None:

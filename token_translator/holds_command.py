@@ -34,7 +34,7 @@ def add_verbs(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     """Add the four verbs to a command's own."""
     for name, sentence in _SENTENCES.items():
         verb = verbs.add_parser(name, help=sentence, description=sentence)
-        verb.add_argument("--config", type=Path, required=True, metavar="FILE")
+        verb.add_argument("--config", type=Path, default=argparse.SUPPRESS, metavar="FILE")
         if name == "resume":
             verb.add_argument("hold", metavar="HOLD", type=_uuid, help="its id, as `holds` says")
             verb.add_argument("--force", action="store_true", help="root's word for another's hold")

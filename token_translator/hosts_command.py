@@ -27,7 +27,7 @@ def add_verbs(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     """Add the four verbs to a command's own."""
     for name, sentence in _SENTENCES.items():
         verb = verbs.add_parser(name, help=sentence, description=sentence)
-        verb.add_argument("--config", type=Path, required=True, metavar="FILE")
+        verb.add_argument("--config", type=Path, default=argparse.SUPPRESS, metavar="FILE")
         if name == "enrol-host":
             verb.add_argument("names", nargs="+", metavar="NAME", help="as clients name it to ssh")
             verb.add_argument("--hours", type=int, default=24, help="how long the token is good")

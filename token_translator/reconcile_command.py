@@ -56,7 +56,7 @@ class _Entry(msgspec.Struct, frozen=True):
 def add_verbs(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the verb to a command's own."""
     verb = verbs.add_parser("reconcile", help=_SENTENCE, description=_SENTENCE)
-    verb.add_argument("--config", type=Path, required=True, metavar="FILE")
+    verb.add_argument("--config", type=Path, default=argparse.SUPPRESS, metavar="FILE")
     verb.add_argument(
         "--ledger",
         type=Path,

@@ -22,7 +22,7 @@ def add_verbs(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     """Add the two verbs to a command's own."""
     for name, sentence in _SENTENCES.items():
         verb = verbs.add_parser(name, help=sentence, description=sentence)
-        verb.add_argument("--config", type=Path, required=True, metavar="FILE")
+        verb.add_argument("--config", type=Path, default=argparse.SUPPRESS, metavar="FILE")
         if name == "erase":
             verb.add_argument("--iss", required=True, help="the issuer, exactly")
             verb.add_argument("--sub", required=True, help="the subject")

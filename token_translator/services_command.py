@@ -20,7 +20,7 @@ def add_verbs(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     """Add the three verbs to a command's own."""
     for name, sentence in _SENTENCES.items():
         verb = verbs.add_parser(name, help=sentence, description=sentence)
-        verb.add_argument("--config", type=Path, required=True, metavar="FILE")
+        verb.add_argument("--config", type=Path, default=argparse.SUPPRESS, metavar="FILE")
         if name != "services":
             verb.add_argument("instance", help="its name in [[peers]]")
         if name == "stop-service":

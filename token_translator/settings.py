@@ -5,6 +5,8 @@ import re
 from typing import Annotated
 
 import msgspec
+from joserfc.errors import JoseError
+from joserfc.jwk import OKPKey
 
 from headgate.oidc import IssuerSettings, check_issuers
 from headgate.peers import PeerSettings
@@ -69,6 +71,32 @@ class DelegationSettings(Section, frozen=True):
             ipaddress.ip_network(network)
 
 
+VERBS = frozenset(
+    {
+        "certificates.delegated",
+        "certificates.login",
+        "certificates.session",
+        "changes.read",
+        "revoke",
+        "seals",
+        "suspend",
+    }
+)
+"""What another service may be allowed here."""
+
+
+def _check_peer(peer: PeerSettings) -> None:
+    unknown = peer.verbs - VERBS
+    if unknown:
+        there = ", ".join(sorted(VERBS))
+        raise ValueError(f"peers: {peer.instance}: no verb {min(unknown)!r}; there is {there}")
+    for key in peer.keys:
+        try:
+            OKPKey.import_key(dict(key)).thumbprint()
+        except (JoseError, ValueError, TypeError, KeyError) as error:
+            raise ValueError(f"peers: {peer.instance}: not the JWK of an Ed25519 key") from error
+
+
 class Settings(Section, frozen=True):
     """The service's TOML.
 
@@ -114,6 +142,8 @@ class Settings(Section, frozen=True):
         for administrator in self.administrators:
             if administrator.issuer not in {issuer.url for issuer in self.issuers}:
                 raise ValueError(f"administrators: {administrator.issuer!r} is not an issuer here")
+        for peer in self.peers:
+            _check_peer(peer)
         if not PROGRAM.fullmatch(self.session_program):
             raise ValueError("session_program: not an absolute path of plain characters")
         if self.pam is not None and self.pam.realm not in self.realms:

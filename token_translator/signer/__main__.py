@@ -18,7 +18,7 @@ import structlog
 
 from headgate import logs
 from headgate.clock import SystemClock
-from headgate.settings import EX_CONFIG, SettingsError, load, show
+from headgate.settings import SettingsError, load, show
 from headgate.systemd import notify
 from token_translator.database import open_database, upgrade
 from token_translator.signer import arguments, authorities, authority, commands, restore, server
@@ -32,6 +32,7 @@ from token_translator.signer.position import Position
 from token_translator.signer.settings import AgentKey, SignerSettings, TokenKey
 from token_translator.signer.signing import Signing
 from token_translator.signer.syslog import transport
+from token_translator.starting import said
 
 log = structlog.get_logger(__name__)
 
@@ -42,13 +43,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb; the exit status is 78 where the settings are wrong."""
     options = arguments.parse(argv)
     os.umask(0o077)  # the databases' files too are nobody else's
-    try:
-        settings = load(options.config, SignerSettings)
-        logs.configure(settings.log_level)
-        return _VERBS[options.verb](settings, options)
-    except SettingsError as error:
-        print(f"headgate-signer: {error}", file=sys.stderr)  # noqa: T201 - the terminal's answer
-        return EX_CONFIG
+    return said("headgate-signer", lambda: _run(options))
+
+
+def _run(options: Options) -> int:
+    settings = load(options.config, SignerSettings)
+    logs.configure(settings.log_level)
+    return _VERBS[options.verb](settings, options)
 
 
 def _serve(settings: SignerSettings, _: Options) -> int:
@@ -146,12 +147,21 @@ def _migrate(settings: SignerSettings, _: Options) -> int:
 
 
 def _check_config(settings: SignerSettings, _: Options) -> int:
-    print(show(settings))  # noqa: T201 - the answer
-    print(show(_ceilings(settings)))  # noqa: T201 - the answer
+    ceilings = _ceilings(settings)
     _uids(settings)
     if settings.syslog is not None:
         transport(settings.syslog)
+    asyncio.run(_check_books(settings))
+    print(show(settings))  # noqa: T201 - the answer
+    print(show(ceilings))  # noqa: T201 - the answer
     return 0
+
+
+async def _check_books(settings: SignerSettings) -> None:
+    """Open what `serve` opens, and write nothing."""
+    async with authorities.opened(settings):
+        with opened(settings) as books:
+            restore.require_persons(books.ledger, books.persons, SystemClock().now())
 
 
 def _authorities(settings: SignerSettings, options: Options) -> int:

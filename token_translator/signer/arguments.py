@@ -12,6 +12,7 @@ from token_translator.signer import commands
 from token_translator.signer.revocations import Wanted
 from token_translator.signer.search import Sought
 from token_translator.signer.signatures import string
+from token_translator.starting import FOLDER
 from token_translator.wire import FINGERPRINT, MAX_REASON, MAX_SERIAL
 
 Parser = argparse.ArgumentParser
@@ -47,6 +48,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 def parser() -> Parser:
     """All verbs and their options; `verb` is `ledger …` for those of the ledger."""
     whole = Parser(prog="headgate-signer", description=__doc__)
+    whole.add_argument("--config", type=Path, default=FOLDER / "signer.toml", metavar="FILE")
     verbs = whole.add_subparsers(dest="verb", required=True)
     for name, sentence in _VERBS:
         _options(_verb(verbs, name, name, sentence), name)
@@ -93,7 +95,7 @@ def _verb(
     verbs: "argparse._SubParsersAction[Parser]", name: str, whole_name: str, sentence: str
 ) -> Parser:
     verb = verbs.add_parser(name, help=sentence, description=sentence)
-    verb.add_argument("--config", type=Path, required=True, metavar="FILE")
+    verb.add_argument("--config", type=Path, default=argparse.SUPPRESS, metavar="FILE")
     verb.set_defaults(verb=whole_name)
     return verb
 

@@ -129,9 +129,13 @@ class SignerClient:
             return answer
         raise _problem(answer)
 
-    async def revoked(self) -> wire.RevokedNow:
-        """All that is revoked now; raises `Unavailable` if the signer is away."""
-        answer = await self._ask(wire.ListRevoked(next(self._ids)))
+    async def revoked(self, known: str = "") -> wire.RevokedNow:
+        """The revocation list of now, without its bytes where their digest is `known`.
+
+        Raises:
+            Unavailable: the signer is away, or has a ledger that went back.
+        """
+        answer = await self._ask(wire.ListRevoked(next(self._ids), known))
         if isinstance(answer, wire.RevokedNow):
             return answer
         raise _problem(answer)

@@ -21,3 +21,5 @@ class Selection:
     labels: tuple[tuple[str, str | None], ...] = ()
     created_after: datetime | None = None
     created_before: datetime | None = None
+    ids: tuple[str, ...] | None = None
+    cancel_requested: bool | None = None

@@ -30,6 +30,8 @@ class ClusterSettings(Section, frozen=True):
 
     {id} must be a whole component of it: a right to one job is a right to its directory alone.
 
+    `files_days` after a job's end its directory is removed, as the user; without it, never.
+
     `realm` names the user base the cluster belongs to. `poll_seconds` is the interval of the one
     query that watches all jobs. Exactly one of `ssh` and `local` says how sessions are opened;
     `slurm_conf` (empty: the system's) or `memory` says where the cluster is read.
@@ -42,6 +44,7 @@ class ClusterSettings(Section, frozen=True):
     poll_seconds: float = 2.0
     settle_seconds: float = 30.0
     senders: int = 16
+    files_days: float | None = None
     slurm_conf: str = ""
     memory: MemorySettings | None = None
     ssh: SshSettings | None = None
@@ -64,6 +67,8 @@ class ClusterSettings(Section, frozen=True):
             raise ValueError("directory: only {user}, {home} and {id} are filled in") from error
         if self.poll_seconds <= 0:
             raise ValueError("poll_seconds: must be more than 0")
+        if self.files_days is not None and self.files_days <= 0:
+            raise ValueError("files_days: must be more than 0")
         if self.senders < 1:
             raise ValueError("senders: must be 1 or more")
 
@@ -97,7 +102,7 @@ class PeopleSettings(Section, frozen=True):
 
 
 class NoticeSettings(Section, frozen=True):
-    """A sentence for everybody, in `GET /v1`, up to a moment (TOML's date and time, with a zone)."""
+    """A sentence for everybody, in `GET /v1`, until a moment (a TOML date and time with a zone)."""
 
     text: str
     until: datetime | None = None

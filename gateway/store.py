@@ -308,6 +308,10 @@ def _selected(selection: Selection) -> sa.Select[Any]:
         query = query.where(jobs.c.created_at > selection.created_after)
     if selection.created_before is not None:
         query = query.where(jobs.c.created_at < selection.created_before)
+    if selection.ids is not None:
+        query = query.where(jobs.c.id.in_(selection.ids))
+    if selection.cancel_requested is not None:
+        query = query.where(jobs.c.cancel_requested.is_(selection.cancel_requested))
     for name, value in selection.labels:
         label = sa.and_(job_labels.c.job == jobs.c.id, job_labels.c.name == name)
         asked = label if value is None else sa.and_(label, job_labels.c.value == value)

@@ -4,13 +4,15 @@ import hashlib
 import uuid
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from dataclasses import dataclass
 
 import structlog
 
 from gateway.clusters import Cluster, Clusters
 from gateway.in_flight import InFlight
-from gateway.jobs import Job, JobSpec, check_spec
+from gateway.jobs import Job, JobSpec, Sealed, check_spec
 from gateway.registry import Registry
+from gateway.removals import require_files
 from gateway.runner.script import seal
 from gateway.selection import Selection
 from gateway.sessions.credentials import Certify
@@ -37,6 +39,15 @@ FOLLOW_SECONDS = 1.0
 
 Wake = Callable[[Job], None]
 """Tells the sender of a cluster that there is work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a specification comes to on a cluster, for an account."""
+
+    cluster: Cluster
+    account: Account
+    sealed: Sealed
 
 
 class Jobs:
@@ -84,23 +95,12 @@ class Jobs:
     async def _submit(
         self, principal: Principal, token: str, spec: JobSpec, request: Request | None
     ) -> tuple[Job, bool]:
-        check_spec(spec)
-        cluster = self._clusters.choose(spec)
-        account = await self._registry.active_account(principal.identity, cluster.settings.realm)
-        await self._clusters.check(cluster, spec)
-        row = str(uuid.uuid4())
-        sealed = seal(
-            row=row,
-            uid=account.uid,
-            spec=spec,
-            directory=_directory(cluster, account, row),
-            runtime=cluster.runtime,
-            default_queue=cluster.settings.default_queue,
-        )
+        plan = await self.plan(principal, spec)
+        cluster, account, sealed = plan.cluster, plan.account, plan.sealed
         await self._translator.seal(sealed, cluster.settings.realm, token)
         now = self._clock.now()
         job = Job(
-            id=row,
+            id=sealed.row,
             owner=principal.identity,
             client_id=principal.client_id,
             groups=tuple(sorted(principal.groups)),
@@ -119,6 +119,28 @@ class Jobs:
             self._pool.offer(_user(job), self._translator.with_token(token, job.realm))
             self._wake(job)
         return admitted, admitted.id == job.id
+
+    async def plan(self, principal: Principal, spec: JobSpec) -> Plan:
+        """What would be sent for a specification; nothing is.
+
+        Raises:
+            Invalid, Unprocessable: it is no specification, or not one for here.
+            Forbidden: the caller has no account. Unavailable: who would know is away.
+        """
+        check_spec(spec)
+        cluster = self._clusters.choose(spec)
+        account = await self._registry.active_account(principal.identity, cluster.settings.realm)
+        await self._clusters.check(cluster, spec)
+        row = str(uuid.uuid4())
+        sealed = seal(
+            row=row,
+            uid=account.uid,
+            spec=spec,
+            directory=_directory(cluster, account, row),
+            runtime=cluster.runtime,
+            default_queue=cluster.settings.default_queue,
+        )
+        return Plan(cluster, account, sealed)
 
     async def job(self, principal: Principal, row: str) -> Job:
         """One of the caller's jobs; anybody else's does not exist for them."""
@@ -175,6 +197,7 @@ class Jobs:
             NotFound: nothing has been printed yet. Unavailable: the login node is away.
         """
         job = await self.job(principal, row)
+        require_files(job)
         # A block must be felt here too: a kept session alone is no right to read.
         await self._registry.active_account(principal.identity, job.realm)
         certify = self._translator.with_token(token, job.realm)

@@ -1,20 +1,38 @@
 """What `/v1` shows: values to JSON documents, times as RFC 3339, nothing internal."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 
 from gateway.clusters import Cluster, Queue
 from gateway.jobs import Job
+from gateway.submission import Plan
 from headgate.clock import rfc3339
 from headgate.identity import Principal
 from headgate.registry import Standing
 
+_STATE = (
+    "id",
+    "name",
+    "state",
+    "status_message",
+    "cluster",
+    "native_id",
+    "attempt",
+    "exit_code",
+    "failure",
+    "cancel_requested",
+    "created_at",
+    "updated_at",
+    "started_at",
+    "ended_at",
+)
 
-def job_document(job: Job) -> dict[str, Any]:
-    """One job."""
+
+def job_document(job: Job, files_days: float | None = None) -> dict[str, Any]:
+    """One job, the files of which are kept that many days after its end (None: for ever)."""
     optional = {
         "status_message": job.status_message or None,
         "native_id": None if job.native_id is None else str(job.native_id),
@@ -24,6 +42,8 @@ def job_document(job: Job) -> dict[str, Any]:
         "nodes": job.nodes or None,
         "started_at": _time(job.started_at),
         "ended_at": _time(job.ended_at),
+        "expires": _expires(job, files_days),
+        "files_removed_at": _time(job.files_removed_at),
         "cancel_requested": job.cancel_requested or None,
         "environment_names": job.environment_names or None,
     }
@@ -49,6 +69,12 @@ def job_document(job: Job) -> dict[str, Any]:
     }
 
 
+def state_document(job: Job) -> dict[str, Any]:
+    """A job's state and end, and nothing that is long."""
+    shown = job_document(job)
+    return {name: shown[name] for name in _STATE if name in shown}
+
+
 def cluster_document(cluster: Cluster, queues: Sequence[Queue]) -> dict[str, Any]:
     """One cluster and its queues; no queues: it could not be read so far."""
     return {
@@ -65,6 +91,17 @@ def cluster_document(cluster: Cluster, queues: Sequence[Queue]) -> dict[str, Any
             for planned in cluster.maintenance
         ],
         "read_at": _time(cluster.read_at),
+    }
+
+
+def plan_document(plan: Plan) -> dict[str, Any]:
+    """What would be sent; the row is none yet, so the real script will name another one."""
+    return {
+        "cluster": plan.cluster.name,
+        "account": plan.account.account,
+        "directory": plan.sealed.directory,
+        "sbatch_args": plan.sealed.sbatch_args,
+        "script": plan.sealed.script,
     }
 
 
@@ -88,6 +125,12 @@ def me_document(principal: Principal, realm: str, standing: Standing) -> dict[st
         **({"account": account.account, "uid": account.uid} if account else {}),
         **standing.facts,
     }
+
+
+def _expires(job: Job, files_days: float | None) -> dict[str, str] | None:
+    if files_days is None or job.ended_at is None or job.files_removed_at is not None:
+        return None
+    return {"files": rfc3339(job.ended_at + timedelta(days=files_days))}
 
 
 def _time(moment: datetime | None) -> str | None:

@@ -12,11 +12,13 @@ from gateway.files import Files
 from gateway.jobs import Job, JobSpec
 from gateway.registry import Registry
 from gateway.submission import Jobs
+from gateway.v1.bulk import BulkRoutes
 from gateway.v1.documents import (
     cluster_document,
     environment_document,
     job_document,
     me_document,
+    plan_document,
 )
 from gateway.v1.files import FileRoutes
 from gateway.v1.health import add_public_health
@@ -49,6 +51,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 PARAMETERS: Mapping[tuple[str, str], Sequence[str]] = {
     ("GET", "/v1/jobs"): (*SELECTION, "limit", "cursor"),
+    ("POST", "/v1/jobs"): ("dry_run",),
     ("GET", "/v1/me"): ("cluster",),
     ("GET", "/v1/jobs/{id}/{file}"): ("offset", "limit", "follow"),
     ("GET", "/v1/jobs/{id}/files"): ("limit", "cursor"),
@@ -87,6 +90,7 @@ class Api:
         app.router.add_get("/v1/me", self.show_me)
         app.router.add_get("/v1/clusters", self.list_clusters)
         app.router.add_post("/v1/jobs", self.submit_job)
+        BulkRoutes(self.jobs, self._principal).add_to(app)
         app.router.add_get("/v1/jobs", self.list_jobs)
         app.router.add_get("/v1/jobs/{id}", self.show_job)
         app.router.add_delete("/v1/jobs/{id}", self.cancel_job)
@@ -125,14 +129,19 @@ class Api:
         return json_response({"clusters": documents})
 
     async def submit_job(self, request: web.Request) -> web.Response:
-        """Admit a job: 201 with its place; the same job again for the same key and body."""
+        """Admit a job: 201 with its place; the same job again for the same key and body.
+
+        With `dry_run=1` nothing is admitted: 200 with what would be sent.
+        """
         principal, token = await self._principal(request)
         key = idempotency_key(request)
         spec = await json_body(request, JobSpec)
+        if number(request, "dry_run", 0, 0, 1):
+            return json_response(plan_document(await self.jobs.plan(principal, spec)))
         body = await request.read()
         job, _ = await self.jobs.submit(principal, token, spec, key, body)
         headers = {"Location": f"/v1/jobs/{job.id}", "ETag": _etag(job)}
-        return json_response(job_document(job), status=201, headers=headers)
+        return json_response(self._document(job), status=201, headers=headers)
 
     async def list_jobs(self, request: web.Request) -> web.Response:
         """The caller's jobs, newest first, in pages."""
@@ -141,7 +150,7 @@ class Api:
         jobs, cursor = await self.jobs.page(
             principal, selection(request), limit=limit, cursor=request.query.get("cursor", "")
         )
-        document: dict[str, object] = {"jobs": [job_document(job) for job in jobs]}
+        document: dict[str, object] = {"jobs": [self._document(job) for job in jobs]}
         headers = {}
         if cursor:
             document["next"] = cursor
@@ -155,7 +164,7 @@ class Api:
         seconds = wait_seconds(request)
         job = await self.jobs.later(principal, request.match_info["id"], seconds=seconds)
         headers = {"Preference-Applied": f"wait={seconds}"} if seconds else {}
-        return tagged(request, job_document(job), etag=_etag(job), headers=headers)
+        return tagged(request, self._document(job), etag=_etag(job), headers=headers)
 
     async def show_script(self, request: web.Request) -> web.Response:
         """The batch script of a job, as it was sealed; no value of its environment is in it."""
@@ -173,7 +182,7 @@ class Api:
         """Ask for a job's end; 202, however often."""
         principal, _ = await self._principal(request)
         job = await self.jobs.cancel(principal, request.match_info["id"])
-        return json_response(job_document(job), status=202, headers={"ETag": _etag(job)})
+        return json_response(self._document(job), status=202, headers={"ETag": _etag(job)})
 
     async def show_output(self, request: web.Request) -> web.StreamResponse:
         """What a job has printed so far, as it is in the file; `follow=1`: and what follows."""
@@ -210,6 +219,9 @@ class Api:
             await response.prepare(request)
         await response.write_eof()
         return response
+
+    def _document(self, job: Job) -> dict[str, Any]:
+        return job_document(job, self.clusters.files_days(job.cluster))
 
     async def _principal(self, request: web.Request) -> tuple[Principal, str]:
         token = bearer_token(request)

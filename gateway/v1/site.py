@@ -9,12 +9,15 @@ import msgspec
 
 from gateway.clusters import Clusters
 from gateway.settings import LoginNodeSettings, LoginSettings, NoticeSettings
+from gateway.v1.bulk import MAX_BATCH
 from gateway.v1.parameters import MAX_KEY, MAX_PAGE, MAX_WAIT
 from headgate import __version__
 from headgate.oidc import IssuerSettings
 from headgate.web import MAX_BODY_BYTES
 
 FEATURES = (
+    "batch",
+    "dry_run",
     "environment_kept_until_start",
     "etag",
     "idempotency_key",
@@ -47,6 +50,7 @@ class Site:
             "url": self.url,
             "features": sorted((*FEATURES, *features)),
             "limits": {
+                "batch": MAX_BATCH,
                 "body_bytes": MAX_BODY_BYTES,
                 "idempotency_key_characters": MAX_KEY,
                 "labels": MAX_LABELS,

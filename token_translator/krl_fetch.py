@@ -197,15 +197,15 @@ def vouched(word: Word, version: int, digest: str, krl: str, options: argparse.N
         raise Failure(f"the signer's word is of {time.time() - at:.0f} s ago; is a clock wrong?")
     with tempfile.TemporaryDirectory() as folder:
         signers, signature = (os.path.join(folder, name) for name in ("signers", "signature"))
-        with open(options.user_ca) as trusted, open(signers, "w") as file:
+        with open(options.user_ca, "rb") as trusted, open(signers, "wb") as file:
             for key in (line.split() for line in trusted):
-                if len(key) > 1 and not key[0].startswith("#"):
-                    file.write(f'signer namespaces="{NAMESPACE}" {key[0]} {key[1]}\n')
+                if len(key) > 1 and not key[0].startswith(b"#"):
+                    file.write(b'signer namespaces="%b" %b %b\n' % (NAMESPACE.encode(), *key[:2]))
         argv = ["-Y", "verify", "-f", signers, "-I", "signer", "-n", NAMESPACE, "-s", signature]
         argv += ["-r", krl] if krl else []
         for body in word[1][:4]:
-            with open(signature, "w") as file:
-                file.write(ARMOUR.format(body))
+            with open(signature, "wb") as file:
+                file.write(ARMOUR.format(body).encode())
             if keygen(options, *argv, stdin=word[0].encode()):
                 return at
     raise Failure(f"no key of {options.user_ca} has signed the list")

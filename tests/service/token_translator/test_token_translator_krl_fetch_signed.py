@@ -11,9 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.service.token_translator.krl_node import Node, Translator, served
+from headgate.command import run
+from tests.service.token_translator.krl_node import PROGRAM, Node, Translator, served
 
 NAMESPACE = "krl@headgate"
+C_LOCALE = ("/usr/bin/python3", "-E", "-s", "-X", "utf8=0", str(PROGRAM))
+"""An interpreter as an old one is where no locale is set: it reads files as ASCII."""
 
 
 @dataclass(frozen=True)
@@ -203,6 +206,24 @@ async def test_krl_fetch_without_authorities(site: Site) -> None:
     assert not site.node.file.exists()
     done = await site.node.fetch(site.translator.url, "--ssh-keygen", str(old))
     assert (done.status, site.node.status()["signed"]) == (0, False)
+
+
+async def test_krl_fetch_whatever_the_locale(site: Site) -> None:
+    """Names that are no ASCII, in the file of authorities or in an answer, are no surprise."""
+    key = site.key("ca").split()
+    (site.node.folder / "user_ca.pub").write_text(f"# C\u00e9\n{key[0]} {key[1]} Z\u00fcrich\n")
+    body = site.serves(3)
+    program = [*C_LOCALE, "--url", site.translator.url, "--file", str(site.node.file)]
+    argv = [*program, "--user-ca", str(site.node.folder / "user_ca.pub")]
+    done = await run(argv, timeout=30, env={"LC_ALL": "POSIX", "PYTHONCOERCECLOCALE": "0"})
+    assert (done.status, site.node.file.read_bytes()) == (0, body)
+    rubbish = [site.word(body, 3)[0], "Headgate-KRL-Signature: \u00e9\u00ff"]
+    site.translator.serves(site.made(3, 8), '"4"', *rubbish)
+    done = await run(argv, timeout=30, env={"LC_ALL": "POSIX", "PYTHONCOERCECLOCALE": "0"})
+    assert (done.status, b"Traceback" in done.stderr) == (1, False)
+    site.translator.serves(body, '"4"', *rubbish)
+    done = await run(argv, timeout=30, env={"LC_ALL": "POSIX", "PYTHONCOERCECLOCALE": "0"})
+    assert (done.status, b"Traceback" in done.stderr) == (1, False), done.stderr
 
 
 async def test_krl_fetch_after_a_time_without_signatures(site: Site) -> None:

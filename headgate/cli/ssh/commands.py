@@ -1,6 +1,7 @@
 """The verbs around SSH: ssh, ssh-config, ssh-renew."""
 
 import os
+import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -213,6 +214,8 @@ async def _snippet(run: Invocation, patterns: Sequence[str], realm: str) -> tupl
     for pattern in patterns:
         if not hosts.PATTERN.fullmatch(pattern):
             raise CommandFailure(f"{pattern!r} is no pattern of host names.", code="usage")
+        if not re.search(r"[A-Za-z0-9]", pattern):
+            raise CommandFailure(f"{pattern!r} is every host there is.", code="usage")
     site = await _described(run)
     wanted = realm or _first_realm(site)
     by_host = {

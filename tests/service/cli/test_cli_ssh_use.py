@@ -111,6 +111,14 @@ async def test_ssh_config_prints_and_writes(headgate: CommandLine):
     assert config.count("Include") == 1
 
 
+@pytest.mark.parametrize("pattern", ["*", "?*", "*.*", "a b", "-x"])
+async def test_not_every_host_is_the_sites(headgate: CommandLine, pattern: str):
+    """A pattern of all hosts, or none, becomes no configuration."""
+    done = await headgate("ssh-config", "--host", pattern)
+    assert done.status == 1
+    assert done.stdout == b""
+
+
 async def test_a_hostile_sites_names_stay_out_of_the_configuration(
     headgate: CommandLine, gateway: FakeGateway
 ):

@@ -4,17 +4,20 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import aiohttp
 from aiohttp import web
 
+from gateway.cleaner import Cleaner
 from gateway.clusters import Cluster, Clusters
 from gateway.files import Files
 from gateway.inquiries import Inquiries
 from gateway.jobs import Job
 from gateway.metrics import Metrics
 from gateway.registry import Registry
+from gateway.removal_store import Removals
 from gateway.runner.plain import PlainRuntime
 from gateway.runner.udocker import UdockerRuntime
 from gateway.sender import Sender
@@ -109,6 +112,15 @@ async def assembled(settings: Settings) -> AsyncIterator[Gateway]:
             clock=clock,
         )
         stack.push_async_callback(pool.close)
+        removals = Removals(settings.database)
+        stack.push_async_callback(removals.close)
+        cleaners = [
+            Cleaner(
+                cluster=cluster, removals=removals, pool=pool, translator=translator, clock=clock
+            )
+            for cluster in clusters
+            if cluster.settings.files_days is not None
+        ]
         senders = {
             cluster.name: Sender(
                 cluster=cluster, store=store, pool=pool, translator=translator, clock=clock
@@ -190,6 +202,7 @@ async def assembled(settings: Settings) -> AsyncIterator[Gateway]:
                         cluster, changes, senders[cluster.name], trackers[cluster.name], clock
                     )
                 ),
+                *(partial(_clean, cleaner, changes, clock) for cleaner in cleaners),
             ],
         )
 
@@ -204,6 +217,11 @@ def _works(
         lambda: every(SWEEP_SECONDS, sender.sweep, clock=clock, name="send"),
         lambda: every(seconds, tracker.turn, clock=clock, name="track"),
     ]
+
+
+async def _clean(cleaner: Cleaner, changes: ChangeFeed, clock: Clock) -> None:
+    await changes.until_current()
+    await every(cleaner.interval, cleaner.sweep, clock=clock, name="clean")
 
 
 async def _once_current(changes: ChangeFeed, sender: Sender) -> None:

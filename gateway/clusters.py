@@ -91,6 +91,11 @@ class Clusters:
         """A cluster that a row names; KeyError is a bug or a cluster that was taken away."""
         return self._clusters[name]
 
+    def files_days(self, name: str) -> float | None:
+        """How long files are kept after a job's end; None: nobody removes them."""
+        cluster = self._clusters.get(name)
+        return None if cluster is None else cluster.settings.files_days
+
     def choose(self, spec: JobSpec) -> Cluster:
         """The cluster a specification means.
 

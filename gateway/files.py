@@ -11,6 +11,7 @@ import structlog
 
 from gateway import archive
 from gateway.registry import Registry
+from gateway.removals import require_files
 from gateway.sessions import files
 from gateway.sessions.credentials import Certify
 from gateway.sessions.files import PAGE, Entry, Place, Status
@@ -68,6 +69,7 @@ class Files:
     async def open(self, principal: Principal, token: str, row: str) -> "Folder":
         """The directory of one of the caller's jobs; anybody else's does not exist for them."""
         job = await self._jobs.job(principal, row)
+        require_files(job)
         # A block must be felt here too: a kept session alone is no right to read.
         await self._registry.active_account(principal.identity, job.realm)
         return Folder(

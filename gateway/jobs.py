@@ -251,6 +251,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     updated_at: datetime
     started_at: datetime | None = None
     ended_at: datetime | None = None
+    files_removed_at: datetime | None = None
 
     @property
     def marker(self) -> str:

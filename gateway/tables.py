@@ -1,9 +1,13 @@
-"""The tables of the gateway's database."""
+"""The tables of the gateway's database, and rows as values."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
 import sqlalchemy as sa
+
+from gateway.jobs import Effective, Failure, Job, JobSpec, Sealed, State
+from headgate.identity import Identity
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -69,6 +73,9 @@ jobs = sa.Table(
     sa.Column("updated_at", Moment, nullable=False),
     sa.Column("started_at", Moment),
     sa.Column("ended_at", Moment),
+    sa.Column("files_removed_at", Moment),
+    sa.Column("files_kept", sa.Boolean),
+    sa.Index("jobs_files", "cluster", "files_removed_at", "ended_at"),
     sa.Index("jobs_owner", "iss", "sub", "created_at", "id"),
     sa.Index("jobs_cluster_state", "cluster", "state"),
 )
@@ -100,3 +107,58 @@ job_labels = sa.Table(
     sa.Column("value", sa.String(255), nullable=False),
     sa.Index("job_labels_name_value", "name", "value"),
 )
+
+
+def columns(job: Job) -> dict[str, Any]:
+    """A job as a row of `jobs`."""
+    values = {column.name: getattr(job, column.name, None) for column in jobs.columns}
+    values |= {
+        "iss": job.owner.iss,
+        "sub": job.owner.sub,
+        "groups": _json(job.groups),
+        "spec": _json(job.spec),
+        "environment_names": _json(job.environment_names) if job.environment_names else None,
+        "state": job.state.value,
+        "queue": (job.effective and job.effective.queue_name) or job.spec.attributes.queue_name,
+        "effective": None if job.effective is None else _json(job.effective),
+        "failure": None if job.failure is None else _json(job.failure),
+    }
+    return values
+
+
+def labels_of(job: Job) -> list[dict[str, str]]:
+    """A job's rows of `job_labels`."""
+    return [
+        {"job": job.id, "name": name, "value": value} for name, value in job.spec.labels.items()
+    ]
+
+
+def sealed_columns(sealed: Sealed) -> dict[str, Any]:
+    """What was sealed as a row of `sealed_jobs`."""
+    return {
+        "row": sealed.row,
+        "script": sealed.script,
+        "sbatch_args": _json(sealed.sbatch_args),
+        "environment": sealed.environment,
+    }
+
+
+def job_of(row: sa.RowMapping) -> Job:
+    """A row of `jobs` as the job that it is."""
+    plain = {name: row[name] for name in Job.__struct_fields__ if name in row}
+    plain |= {
+        "owner": Identity(row["iss"], row["sub"]),
+        "groups": msgspec.json.decode(row["groups"], type=tuple[str, ...]),
+        "spec": msgspec.json.decode(row["spec"], type=JobSpec),
+        "environment_names": msgspec.json.decode(
+            row["environment_names"] or "[]", type=tuple[str, ...]
+        ),
+        "state": State(row["state"]),
+        "effective": row["effective"] and msgspec.json.decode(row["effective"], type=Effective),
+        "failure": row["failure"] and msgspec.json.decode(row["failure"], type=Failure),
+    }
+    return Job(**plain)
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()

@@ -19,10 +19,10 @@ async def test_files_are_the_users_own_and_come_whole(site: Site):
     await site.import_accounts()
     content = os.urandom(20_000_000)
     async with aiohttp.ClientSession() as session:
-        alice, bob = (
+        alice, bob = [
             Caller(session, site.addresses.gateway, await site.token(name))
             for name in ("alice", "bob")
-        )
+        ]
         job = await alice.submit(
             "while [ ! -e in/data ]; do sleep 0.1; done; sha256sum < in/data; cp in/data out"
         )

@@ -14,15 +14,19 @@ from sqlalchemy import event
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from gateway.jobs import Effective, Failure, Job, JobSpec, Sealed, State
+from gateway.jobs import Job, Sealed, State
 from gateway.selection import Selection
 from gateway.tables import (
     Moment,
+    columns,
     idempotency_keys,
     job_labels,
+    job_of,
     jobs,
+    labels_of,
     microseconds,
     moment_of,
+    sealed_columns,
     sealed_jobs,
 )
 from gateway.waiting import Waiting
@@ -106,9 +110,9 @@ class Store:
         """Make a job durable; the earlier one if its key came in at the same time."""
         try:
             async with self._writing() as connection:
-                await connection.execute(jobs.insert().values(_columns(job)))
-                await connection.execute(sealed_jobs.insert().values(_sealed_columns(sealed)))
-                if labels := _labels(job):
+                await connection.execute(jobs.insert().values(columns(job)))
+                await connection.execute(sealed_jobs.insert().values(sealed_columns(sealed)))
+                if labels := labels_of(job):
                     await connection.execute(job_labels.insert(), labels)
                 if request is not None:
                     await connection.execute(
@@ -210,7 +214,7 @@ class Store:
         query = (
             jobs.update()
             .where(jobs.c.id == before.id, jobs.c.revision == before.revision)
-            .values(_columns(after))
+            .values(columns(after))
         )
         async with self._writing() as connection:
             updated = bool((await connection.execute(query)).rowcount)
@@ -248,7 +252,7 @@ class Store:
 
     async def _rows(self, query: sa.Select[Any]) -> list[Job]:
         async with self._reading() as connection:
-            return [_job(row) for row in (await connection.execute(query)).mappings()]
+            return [job_of(row) for row in (await connection.execute(query)).mappings()]
 
 
 @contextlib.contextmanager
@@ -340,58 +344,7 @@ async def _earlier(connection: AsyncConnection, owner: Identity, request: Reques
             "This Idempotency-Key was used for another request; take a new one.",
             code="idempotency_key_reused",
         )
-    return _job(row)
-
-
-def _columns(job: Job) -> dict[str, Any]:
-    values = {column.name: getattr(job, column.name, None) for column in jobs.columns}
-    values |= {
-        "iss": job.owner.iss,
-        "sub": job.owner.sub,
-        "groups": _json(job.groups),
-        "spec": _json(job.spec),
-        "environment_names": _json(job.environment_names) if job.environment_names else None,
-        "state": job.state.value,
-        "queue": (job.effective and job.effective.queue_name) or job.spec.attributes.queue_name,
-        "effective": None if job.effective is None else _json(job.effective),
-        "failure": None if job.failure is None else _json(job.failure),
-    }
-    return values
-
-
-def _labels(job: Job) -> list[dict[str, str]]:
-    return [
-        {"job": job.id, "name": name, "value": value} for name, value in job.spec.labels.items()
-    ]
-
-
-def _sealed_columns(sealed: Sealed) -> dict[str, Any]:
-    return {
-        "row": sealed.row,
-        "script": sealed.script,
-        "sbatch_args": _json(sealed.sbatch_args),
-        "environment": sealed.environment,
-    }
-
-
-def _job(row: sa.RowMapping) -> Job:
-    plain = {name: row[name] for name in Job.__struct_fields__ if name in row}
-    plain |= {
-        "owner": Identity(row["iss"], row["sub"]),
-        "groups": msgspec.json.decode(row["groups"], type=tuple[str, ...]),
-        "spec": msgspec.json.decode(row["spec"], type=JobSpec),
-        "environment_names": msgspec.json.decode(
-            row["environment_names"] or "[]", type=tuple[str, ...]
-        ),
-        "state": State(row["state"]),
-        "effective": row["effective"] and msgspec.json.decode(row["effective"], type=Effective),
-        "failure": row["failure"] and msgspec.json.decode(row["failure"], type=Failure),
-    }
-    return Job(**plain)
-
-
-def _json(value: object) -> str:
-    return msgspec.json.encode(value).decode()
+    return job_of(row)
 
 
 def _cursor(job: Job) -> str:

@@ -16,6 +16,7 @@ from gateway.settings import ClusterSettings, LoginSettings
 from gateway.store import Store
 from gateway.submission import Jobs
 from gateway.v1.routes import Api
+from gateway.v1.site import Site
 from headgate.clock import SystemClock
 from headgate.oidc import IssuerSettings, TokenVerifier
 from headgate.problems import Forbidden
@@ -128,6 +129,7 @@ async def running(folder: Path, issuer: str, login: str) -> AsyncIterator[RealGa
             clock=clock,
             wake=lambda _: None,
         )
+        known = LoginSettings(issuer=issuer, client_id=login, audiences=("gateway", "tokens"))
         api = Api(
             jobs=jobs,
             clusters=clusters,
@@ -138,8 +140,8 @@ async def running(folder: Path, issuer: str, login: str) -> AsyncIterator[RealGa
                 session=session,
                 clock=clock,
             ),
-            login=[LoginSettings(issuer=issuer, client_id=login, audiences=("gateway", "tokens"))],
-            url="gateway",
+            site=Site(url="gateway", login=[known]),
+            clock=clock,
         )
         address = await stack.enter_async_context(listening(api.application({}), ListenSettings()))
         yield RealGateway(address, store, registry)

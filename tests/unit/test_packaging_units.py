@@ -143,6 +143,37 @@ def test_folders_belong_to_users_that_are_made() -> None:
             assert path.startswith("/etc/headgate/")
 
 
+@pytest.mark.site  # the tools are of a package, and give folders away
+def test_users_and_folders_are_made(tmp_path: Path) -> None:
+    """systemd-sysusers and systemd-tmpfiles make them, without a word of complaint."""
+    root = tmp_path / "root"
+    for folder in ("etc/headgate", "run"):
+        (root / folder).mkdir(parents=True)
+    (root / "etc/headgate/tokens.toml").touch(mode=0o666)
+    for tool, words in (("sysusers", []), ("tmpfiles", ["--create"])):
+        source = ROOT / "packaging" / f"{tool}.d" / "headgate.conf"
+        argv = [f"systemd-{tool}", f"--root={root}", *words]
+        argv.append("-")
+        done = subprocess.run(
+            argv, input=source.read_bytes(), check=False, capture_output=True, timeout=60
+        )
+        said = done.stderr.decode().splitlines()
+        assert (done.returncode, [line for line in said if "Creating" not in line]) == (0, [])
+    uids = dict(re.findall(r"^(\S+?):x:(\d+):", (root / "etc/passwd").read_text(), re.MULTILINE))
+    groups = re.findall(r"^(\S+?):x:(\d+):(.*)$", (root / "etc/group").read_text(), re.MULTILINE)
+    gids = {name: gid for name, gid, _ in groups}
+    assert "headgate-signer" in {name: members for name, _, members in groups}["headgate-tokens"]
+    door = (root / "run/headgate-signer").stat()
+    assert (str(door.st_uid), str(door.st_gid)) == (
+        uids["headgate-signer"],
+        gids["headgate-tokens"],
+    )
+    assert door.st_mode & 0o777 == 0o750
+    settings_ = (root / "etc/headgate/tokens.toml").stat()
+    assert (settings_.st_uid, str(settings_.st_gid)) == (0, gids["headgate-tokens"])
+    assert settings_.st_mode & 0o777 == 0o640
+
+
 def test_units_are_in_the_wheel() -> None:
     """Whoever installs the package has them below share/headgate."""
     shared = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["shared-data"]

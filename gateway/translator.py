@@ -8,6 +8,7 @@ import aiohttp
 import msgspec
 import structlog
 
+from gateway.codes import CODES
 from gateway.jobs import Sealed
 from gateway.sessions.credentials import Certify, IssuedCertificate
 from gateway.sessions.session import NotCertified, SessionUnavailable
@@ -129,4 +130,4 @@ def _refusal(status: int, document: dict[str, Any]) -> Problem:
     if kind is None or code in {"peer", "no_peer", "peer_verb"}:
         log.error("translator_refuses_us", status=status, code=code, detail=detail)
         return Unavailable("The token translator does not answer.", retry_after=5)
-    return kind(detail, code=code)
+    return kind(detail, code=code if code in CODES else "")

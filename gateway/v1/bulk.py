@@ -14,6 +14,7 @@ from gateway.selection import Selection
 from gateway.submission import Jobs
 from gateway.v1.documents import job_document, state_document
 from gateway.v1.parameters import MAX_KEY
+from gateway.v1.problem_pages import ProblemPages
 from headgate.identity import Principal
 from headgate.problems import Invalid, Problem
 from headgate.web import REQUEST_ID, convert, json_body, json_response
@@ -69,6 +70,7 @@ class BulkRoutes:
 
     jobs: Jobs
     authenticate: Authenticate
+    pages: ProblemPages
 
     def add_to(self, app: web.Application) -> None:
         """Register them."""
@@ -92,7 +94,7 @@ class BulkRoutes:
                     principal, token, convert(item.spec, JobSpec), key, spec
                 )
             except Problem as problem:
-                document = problem.document(request[REQUEST_ID])
+                document = self.pages.linked(problem.document(request[REQUEST_ID]))
                 return {"status": problem.status.value, "problem": document}
             return {"status": 201, "job": job_document(job)}
 

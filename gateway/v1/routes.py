@@ -33,6 +33,7 @@ from gateway.v1.parameters import (
     tagged,
     wait_seconds,
 )
+from gateway.v1.problem_pages import ProblemPages
 from gateway.v1.site import Site
 from headgate import __version__
 from headgate.clock import Clock
@@ -91,7 +92,9 @@ class Api:
         app.router.add_get("/v1/me", self.show_me)
         app.router.add_get("/v1/clusters", self.list_clusters)
         app.router.add_post("/v1/jobs", self.submit_job)
-        BulkRoutes(self.jobs, self._principal).add_to(app)
+        pages = ProblemPages(self.site.url)
+        pages.add_to(app)
+        BulkRoutes(self.jobs, self._principal, pages).add_to(app)
         app.router.add_get("/v1/jobs", self.list_jobs)
         app.router.add_get("/v1/jobs/{id}", self.show_job)
         app.router.add_delete("/v1/jobs/{id}", self.cancel_job)

@@ -439,14 +439,13 @@ def remove_all(folder: int, names: List[bytes], until: float, depth: int = 0) ->
     for name in names:
         if time.monotonic() > until:
             raise Refused("unfinished", "more is to be removed")
-        try:
-            os.unlink(name, dir_fd=folder)
+        with contextlib.suppress(IsADirectoryError):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=folder)
             continue
-        except FileNotFoundError:
+        with contextlib.suppress(OSError):  # it is empty, and need not be open to us
+            os.rmdir(name, dir_fd=folder)
             continue
-        except OSError as error:
-            if error.errno not in (errno.EISDIR, errno.EPERM):
-                raise
         if depth > MAX_DEPTH:
             raise Refused("path", "too deep")
         inner = os.open(name, FOLDER, dir_fd=folder)

@@ -48,6 +48,13 @@ class Postgresql:
     _log: asyncio.Task[None] | None = None
     _databases: int = 0
 
+    @property
+    def pid(self) -> int:
+        """The server's first process; raises `InstanceError` while there is none."""
+        if self._process is None:
+            raise InstanceError("PostgreSQL does not run")
+        return self._process.pid
+
     def url(self, database: str) -> str:
         """A SQLAlchemy URL; its driver is psycopg, for blocking and asyncio engines alike."""
         place = quote(str(self.folder / "socket"), safe="")

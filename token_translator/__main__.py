@@ -33,7 +33,7 @@ from token_translator.assembly import (
     revocations_of,
     suspending_of,
 )
-from token_translator.database import open_async_database, upgrade
+from token_translator.database import open_async_database, require_place, upgrade
 from token_translator.enrolments import Enrolments
 from token_translator.grants import Profile
 from token_translator.hold_store import DatabaseHolds
@@ -103,9 +103,12 @@ def _deaf(settings: Settings, error: Exception) -> StartError:
 
 async def _migrate(settings: Settings) -> None:
     engine = open_async_database(settings.database)
-    async with engine.begin() as connection:
-        await connection.run_sync(upgrade, "seals")
-    await engine.dispose()
+    require_place(engine)
+    try:
+        async with engine.begin() as connection:
+            await connection.run_sync(upgrade, "seals")
+    finally:
+        await engine.dispose()
 
 
 def _question(options: argparse.Namespace) -> explain.Question:

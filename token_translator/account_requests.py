@@ -5,12 +5,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import delete, insert, select, update
-from sqlalchemy.exc import IntegrityError, OperationalError
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from headgate.identity import Identity
-from headgate.problems import Unavailable
-from token_translator.database import READ_ONLY
+from token_translator.database import READ_ONLY, answering
 from token_translator.tables import ACCOUNT_REQUESTS
 
 MAX_SHOWN = 1000
@@ -50,7 +49,7 @@ class AccountRequests:
             .returning(ACCOUNT_REQUESTS.c.asked_at)
         )
         try:
-            async with self._engine.begin() as connection:
+            async with answering(), self._engine.begin() as connection:
                 old = ACCOUNT_REQUESTS.c.asked_again_at < int((now - self._kept).timestamp())
                 await connection.execute(delete(ACCOUNT_REQUESTS).where(old))
                 first = await connection.scalar(again)
@@ -59,8 +58,6 @@ class AccountRequests:
                     await connection.execute(insert(ACCOUNT_REQUESTS), row)
         except IntegrityError:
             first = moment  # another replica wrote it just now
-        except OperationalError as error:
-            raise Unavailable("The database does not answer.", retry_after=1) from error
         return datetime.fromtimestamp(moment if first is None else first, UTC)
 
     async def all(self) -> Sequence[AccountRequest]:

@@ -32,7 +32,7 @@ from token_translator.callers import Callers
 from token_translator.changes import Feed
 from token_translator.connections import BOUNDS, BoundedRunner, Bounds
 from token_translator.continuity import LOOK_SECONDS, Continuity
-from token_translator.database import answering, open_async_database, require_current
+from token_translator.database import answering, open_async_database, require_current, require_place
 from token_translator.delegations import Delegations
 from token_translator.enrolments import Enrolments
 from token_translator.hold_store import DatabaseHolds
@@ -307,9 +307,9 @@ async def open_database(settings: Settings) -> AsyncEngine:
     """
     engine = open_async_database(settings.database)
     try:
-        with answering():
-            async with engine.connect() as connection:
-                await connection.run_sync(require_current, "seals", "headgate-tokens migrate")
+        require_place(engine)
+        async with answering(), engine.connect() as connection:
+            await connection.run_sync(require_current, "seals", "headgate-tokens migrate")
     except BaseException:
         await engine.dispose()
         raise

@@ -21,6 +21,8 @@ LOOK_SECONDS = 0.2
 """Another replica's commits are seen that much later at most; our own at once."""
 KNOWN_SECONDS = 0.4
 """What was seen longer ago is looked up before somebody is said to be free."""
+MAX_LOOK = 6.0
+"""Who waits for a look, and for those before it, waits no longer."""
 SETTLED_SECONDS = 0.6
 """That long after a commit every replica knows of it: see `suspending`."""
 HEARTBEAT_SECONDS = 3.0
@@ -148,7 +150,16 @@ class Feed:
         return self._held.get((identity.iss, identity.sub, realm))
 
     async def look(self) -> None:
-        """See what has changed by now and tell it; raises `Unavailable`."""
+        """See what has changed by now and tell it; raises `Unavailable`, in `MAX_LOOK` at most."""
+        try:
+            async with asyncio.timeout(MAX_LOOK):
+                await self._look()
+        except TimeoutError as error:
+            raise Unavailable(
+                "The database does not answer.", code="database_away", retry_after=1
+            ) from error
+
+    async def _look(self) -> None:
         begun_before = self._looks_begun
         async with self._looking:
             if self._last_look > begun_before:

@@ -1,8 +1,9 @@
 """Opening this package's databases, and bringing their tables to the current version by hand."""
 
+import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import TypeVar
 
@@ -10,7 +11,7 @@ from alembic import command
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import URL, Connection, Engine, create_engine, event
+from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import ArgumentError, InterfaceError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
@@ -24,6 +25,8 @@ T = TypeVar("T")
 AWAY = (OperationalError, InterfaceError)
 """How drivers say that their database is away."""
 BUSY_MILLISECONDS = 5000
+ANSWER_SECONDS = 6.0
+"""Longer than a write on SQLite waits for another one."""
 READ_ONLY = {"headgate_read_only": True}
 """Execution options of connections that only look: on SQLite they take no write lock."""
 
@@ -40,17 +43,22 @@ def open_database(url: str) -> Engine:
 def open_async_database(url: str) -> AsyncEngine:
     """An engine for a service's event loop."""
     engine = _engine(create_async_engine, url)
-    _require_file(engine.url)
     _prepare(engine.sync_engine)
+    if engine.dialect.name == "postgresql":
+        _bound_waits(engine.sync_engine)
     return engine
 
 
-@contextlib.contextmanager
-def answering() -> Iterator[None]:
-    """Whatever the driver says when its database is away, as `Unavailable`."""
+@contextlib.asynccontextmanager
+async def answering() -> AsyncIterator[None]:
+    """Whatever the driver says when its database is away, or that it says nothing, `Unavailable`.
+
+    Nobody who asks waits for longer than `ANSWER_SECONDS`.
+    """
     try:
-        yield
-    except AWAY as error:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            yield
+    except (*AWAY, TimeoutError) as error:
         raise Unavailable(
             "The database does not answer.", code="database_away", retry_after=1
         ) from error
@@ -64,8 +72,13 @@ def _engine(make: Callable[[str], T], url: str) -> T:
         raise SettingsError(f"database: this URL cannot be used: {error}") from error
 
 
-def _require_file(url: URL) -> None:
-    """Refuse a file that SQLite could not open; its driver says so less well, and too late."""
+def require_place(engine: AsyncEngine) -> None:
+    """Refuse a file that SQLite could not open; its driver says so less well, and too late.
+
+    Raises:
+        SettingsError: naming it.
+    """
+    url = engine.url
     if url.get_backend_name() != "sqlite" or url.database in {None, "", ":memory:"}:
         return
     path = Path(str(url.database))

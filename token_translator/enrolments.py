@@ -74,47 +74,41 @@ class Enrolments:
                 HOST_ENROLMENTS.c.names, HOST_ENROLMENTS.c.made_by, HOST_ENROLMENTS.c.expires_at
             )
         )
-        with answering():
-            async with self._engine.begin() as connection:
-                found = (await connection.execute(taken)).first()
-                if found is not None and found.expires_at > now.timestamp():
-                    moment = int(now.timestamp())
-                    row = {
-                        "fingerprint": fingerprint,
-                        "names": found.names,
-                        "enrolled_by": found.made_by,
-                        "enrolled_at": moment,
-                        "renewed_at": moment,
-                    }
-                    await connection.execute(
-                        delete(HOSTS).where(HOSTS.c.fingerprint == fingerprint)
-                    )
-                    await connection.execute(insert(HOSTS), row)
-                    return _host(row)
+        async with answering(), self._engine.begin() as connection:
+            found = (await connection.execute(taken)).first()
+            if found is not None and found.expires_at > now.timestamp():
+                moment = int(now.timestamp())
+                row = {
+                    "fingerprint": fingerprint,
+                    "names": found.names,
+                    "enrolled_by": found.made_by,
+                    "enrolled_at": moment,
+                    "renewed_at": moment,
+                }
+                await connection.execute(delete(HOSTS).where(HOSTS.c.fingerprint == fingerprint))
+                await connection.execute(insert(HOSTS), row)
+                return _host(row)
         raise _unknown()
 
     async def _require_known(self, digest: str) -> None:
         """Look before anything is locked: everybody may bring a token."""
         wanted = select(HOST_ENROLMENTS.c.digest).where(HOST_ENROLMENTS.c.digest == digest)
-        with answering():
-            async with self._reader.connect() as connection:
-                if await connection.scalar(wanted) is None:
-                    raise _unknown()
+        async with answering(), self._reader.connect() as connection:
+            if await connection.scalar(wanted) is None:
+                raise _unknown()
 
     async def find(self, fingerprint: str) -> Host | None:
         """The enrolled host with that key; raises `Unavailable` if the database is away."""
-        with answering():
-            async with self._reader.connect() as connection:
-                wanted = select(HOSTS).where(HOSTS.c.fingerprint == fingerprint)
-                found = (await connection.execute(wanted)).first()
+        async with answering(), self._reader.connect() as connection:
+            wanted = select(HOSTS).where(HOSTS.c.fingerprint == fingerprint)
+            found = (await connection.execute(wanted)).first()
         return None if found is None else _from_row(found)
 
     async def renewed(self, fingerprint: str, now: datetime) -> None:
         """Note that a host has a new certificate."""
         change = update(HOSTS).where(HOSTS.c.fingerprint == fingerprint)
-        with answering():
-            async with self._engine.begin() as connection:
-                await connection.execute(change.values(renewed_at=int(now.timestamp())))
+        async with answering(), self._engine.begin() as connection:
+            await connection.execute(change.values(renewed_at=int(now.timestamp())))
 
     async def all(self) -> Sequence[Host]:
         """Every enrolled host, by name."""

@@ -6,20 +6,18 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from sqlalchemy import ColumnElement, Row, and_, insert, select, update
-from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from headgate.changes import Change
 from headgate.identity import Identity
-from headgate.problems import NotFound, Unavailable
+from headgate.problems import NotFound
 from token_translator import note_store, notes, revocation_store
-from token_translator.database import READ_ONLY
+from token_translator.database import READ_ONLY, answering
 from token_translator.holds import EVERYWHERE, Hold
 from token_translator.notes import Note
 from token_translator.revocations import Order, Revocation
 from token_translator.tables import CHANGE_HEAD, CHANGES, HOLDS
 
-AWAY = (OperationalError, InterfaceError)
 IN_FORCE = HOLDS.c.lifted_at.is_(None)
 AGE = (HOLDS.c.created_at, HOLDS.c.id)
 
@@ -46,19 +44,16 @@ class DatabaseHolds:
         wanted = Revocation(reason=hold.reason, by=hold.owner, identity=hold.identity)
         order = Order(uuid4(), hold.created_at, wanted)
         same = and_(_of(hold.identity), HOLDS.c.realm == hold.realm, HOLDS.c.owner == hold.owner)
-        try:
-            async with self._engine.begin() as connection:
-                version = await _lock(connection)
-                known = (await connection.execute(select(HOLDS).where(IN_FORCE, same))).first()
-                if known is not None:
-                    return _hold(known), None
-                await connection.execute(insert(HOLDS).values(_row(hold)))
-                await _tell(connection, version, hold, at=hold.created_at)
-                noted = _noted(hold, version, hold.created_at, by=hold.owner)
-                await note_store.write(connection, noted)
-                await revocation_store.write(connection, order)
-        except AWAY as error:
-            raise _away() from error
+        async with answering(), self._engine.begin() as connection:
+            version = await _lock(connection)
+            known = (await connection.execute(select(HOLDS).where(IN_FORCE, same))).first()
+            if known is not None:
+                return _hold(known), None
+            await connection.execute(insert(HOLDS).values(_row(hold)))
+            await _tell(connection, version, hold, at=hold.created_at)
+            noted = _noted(hold, version, hold.created_at, by=hold.owner)
+            await note_store.write(connection, noted)
+            await revocation_store.write(connection, order)
         return hold, order
 
     async def lift(self, hold: UUID, *, by: str, at: datetime, force: bool = False) -> Hold:
@@ -68,24 +63,21 @@ class DatabaseHolds:
             NotFound: `hold_unknown`. Forbidden: `not_owner`, unless by `force`.
             Unavailable: the database is away.
         """
-        try:
-            async with self._engine.begin() as connection:
-                version = await _lock(connection)
-                row = (await connection.execute(select(HOLDS).where(HOLDS.c.id == hold))).first()
-                if row is None:
-                    raise NotFound("There is no such hold.", code="hold_unknown")
-                found = _hold(row)
-                if not force:
-                    found.require_owner(by)
-                if found.lifted_at is not None:
-                    return found
-                values = {"lifted_at": int(at.timestamp()), "lifted_by": by}
-                await connection.execute(update(HOLDS).where(HOLDS.c.id == hold).values(values))
-                await _tell(connection, version, found, at=at)
-                noted = _noted(found, version, at, by=by, event="hold_lifted")
-                await note_store.write(connection, noted)
-        except AWAY as error:
-            raise _away() from error
+        async with answering(), self._engine.begin() as connection:
+            version = await _lock(connection)
+            row = (await connection.execute(select(HOLDS).where(HOLDS.c.id == hold))).first()
+            if row is None:
+                raise NotFound("There is no such hold.", code="hold_unknown")
+            found = _hold(row)
+            if not force:
+                found.require_owner(by)
+            if found.lifted_at is not None:
+                return found
+            values = {"lifted_at": int(at.timestamp()), "lifted_by": by}
+            await connection.execute(update(HOLDS).where(HOLDS.c.id == hold).values(values))
+            await _tell(connection, version, found, at=at)
+            noted = _noted(found, version, at, by=by, event="hold_lifted")
+            await note_store.write(connection, noted)
         return found
 
     async def in_force(
@@ -120,11 +112,8 @@ class DatabaseHolds:
         return version, [_hold(row) for row in reversed(rows)]
 
     async def _rows(self, wanted: Any) -> Sequence[Row[Any]]:  # noqa: ANN401 - any select
-        try:
-            async with self._reader.connect() as connection:
-                return (await connection.execute(wanted)).all()
-        except AWAY as error:
-            raise _away() from error
+        async with answering(), self._reader.connect() as connection:
+            return (await connection.execute(wanted)).all()
 
 
 async def _lock(connection: AsyncConnection) -> int:
@@ -201,7 +190,3 @@ def _change(row: Row[Any]) -> Change:
         effective=row.effective,
         reason=row.reason,
     )
-
-
-def _away() -> Unavailable:
-    return Unavailable("The database does not answer.", code="database_away", retry_after=1)

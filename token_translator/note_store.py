@@ -41,23 +41,20 @@ class DatabaseNotes:
     async def pending(self) -> Sequence[Note]:
         """The oldest that the signer has still to be told; raises `Unavailable`."""
         wanted = select(NOTES).order_by(NOTES.c.mark, NOTES.c.number).limit(AT_ONCE)
-        with answering():
-            async with self._reader.connect() as connection:
-                return [_note(row) for row in await connection.execute(wanted)]
+        async with answering(), self._reader.connect() as connection:
+            return [_note(row) for row in await connection.execute(wanted)]
 
     async def done(self, note: UUID) -> None:
         """Forget one; raises `Unavailable`."""
-        with answering():
-            async with self._engine.begin() as connection:
-                await connection.execute(delete(NOTES).where(NOTES.c.id == note))
+        async with answering(), self._engine.begin() as connection:
+            await connection.execute(delete(NOTES).where(NOTES.c.id == note))
 
     async def reached(self) -> Reached:
         """How far the database is; raises `Unavailable`."""
         version = select(CHANGE_HEAD.c.version).scalar_subquery().label("version")
         wanted = select(version, DENIAL_HEAD.c.number, DENIAL_HEAD.c.went_back_at)
-        with answering():
-            async with self._reader.connect() as connection:
-                row = (await connection.execute(wanted)).one()
+        async with answering(), self._reader.connect() as connection:
+            row = (await connection.execute(wanted)).one()
         since = row.went_back_at
         return Reached(
             row.version,
@@ -68,9 +65,8 @@ class DatabaseNotes:
     async def went_back(self, at: datetime) -> None:
         """Remember that it is an older one, until `go_on`; raises `Unavailable`."""
         since = func.coalesce(DENIAL_HEAD.c.went_back_at, int(at.timestamp()))
-        with answering():
-            async with self._engine.begin() as connection:
-                await connection.execute(update(DENIAL_HEAD).values(went_back_at=since))
+        async with answering(), self._engine.begin() as connection:
+            await connection.execute(update(DENIAL_HEAD).values(went_back_at=since))
 
     async def go_on(self, note: Note, *, marks: Mapping[str, int]) -> None:
         """Count on above these marks, the database being what there is from now on.
@@ -78,17 +74,16 @@ class DatabaseNotes:
         Raises:
             Unavailable: the database is away.
         """
-        with answering():
-            async with self._engine.begin() as connection:
-                # In this order, as whoever places a hold: see `hold_store`.
-                version = int(await connection.scalar(_LOCKED_CHANGES) or 0)
-                number = int(await connection.scalar(_LOCKED_DENIALS) or 0)
-                version = max(version, marks.get("changes", 0)) + MARGIN
-                number = max(number, marks.get("denials", 0)) + MARGIN
-                await connection.execute(update(CHANGE_HEAD).values(version=version))
-                new = {"number": number, "went_back_at": None}
-                await connection.execute(update(DENIAL_HEAD).values(new))
-                await write(connection, replace(note, number=number))
+        async with answering(), self._engine.begin() as connection:
+            # In this order, as whoever places a hold: see `hold_store`.
+            version = int(await connection.scalar(_LOCKED_CHANGES) or 0)
+            number = int(await connection.scalar(_LOCKED_DENIALS) or 0)
+            version = max(version, marks.get("changes", 0)) + MARGIN
+            number = max(number, marks.get("denials", 0)) + MARGIN
+            await connection.execute(update(CHANGE_HEAD).values(version=version))
+            new = {"number": number, "went_back_at": None}
+            await connection.execute(update(DENIAL_HEAD).values(new))
+            await write(connection, replace(note, number=number))
 
 
 _LOCKED_CHANGES = select(CHANGE_HEAD.c.version).with_for_update()

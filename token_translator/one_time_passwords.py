@@ -9,11 +9,10 @@ from datetime import datetime, timedelta
 from hmac import compare_digest
 
 from sqlalchemy import delete, insert
-from sqlalchemy.exc import OperationalError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from headgate.identity import Identity
-from headgate.problems import Unavailable
+from token_translator.database import answering
 from token_translator.tables import ONE_TIME_PASSWORDS
 
 LIFETIME = timedelta(seconds=60)
@@ -61,12 +60,9 @@ class OneTimePasswords:
             "expires_at": int(expires_at.timestamp()),
         }
         expired = ONE_TIME_PASSWORDS.c.expires_at <= int(now.timestamp())
-        try:
-            async with self._engine.begin() as connection:
-                await connection.execute(delete(ONE_TIME_PASSWORDS).where(expired))
-                await connection.execute(insert(ONE_TIME_PASSWORDS), row)
-        except OperationalError as error:
-            raise _away() from error
+        async with answering(), self._engine.begin() as connection:
+            await connection.execute(delete(ONE_TIME_PASSWORDS).where(expired))
+            await connection.execute(insert(ONE_TIME_PASSWORDS), row)
         return password, expires_at
 
     async def use(self, password: str, *, account: str, host: str, now: datetime) -> Login | None:
@@ -80,11 +76,8 @@ class OneTimePasswords:
             .where(ONE_TIME_PASSWORDS.c.digest == _digest(password))
             .returning(*ONE_TIME_PASSWORDS.c)
         )
-        try:
-            async with self._engine.begin() as connection:
-                found = (await connection.execute(taken)).first()
-        except OperationalError as error:
-            raise _away() from error
+        async with answering(), self._engine.begin() as connection:
+            found = (await connection.execute(taken)).first()
         if found is None:
             return None
         same = (
@@ -99,7 +92,3 @@ class OneTimePasswords:
 
 def _digest(password: str) -> str:
     return hashlib.sha256(password.encode()).hexdigest()
-
-
-def _away() -> Unavailable:
-    return Unavailable("The database does not answer.", retry_after=1)

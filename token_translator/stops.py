@@ -40,9 +40,8 @@ class Stops:
             Forbidden: `service_stopped`. Unavailable: the database is away.
         """
         wanted = select(STOPS.c.reason).where(STOPS.c.instance == instance)
-        with answering():
-            async with self._reader.connect() as connection:
-                reason = await connection.scalar(wanted)
+        async with answering(), self._reader.connect() as connection:
+            reason = await connection.scalar(wanted)
         if reason is not None:
             raise Forbidden(f"This service is stopped here: {reason}", code="service_stopped")
 
@@ -56,7 +55,7 @@ class Stops:
         }
         told = notes.detail(by, reason)
         try:
-            async with self._engine.begin() as connection:
+            async with answering(), self._engine.begin() as connection:
                 await connection.execute(insert(STOPS), row)
                 await _note(connection, "service_stopped", instance, told, now)
         except IntegrityError:
@@ -65,7 +64,7 @@ class Stops:
 
     async def start(self, instance: str, *, by: str, now: datetime) -> bool:
         """Let it go on; False if it was not stopped."""
-        async with self._engine.begin() as connection:
+        async with answering(), self._engine.begin() as connection:
             done = await connection.execute(delete(STOPS).where(STOPS.c.instance == instance))
             if done.rowcount:
                 await _note(connection, "service_started", instance, notes.detail(by), now)
@@ -73,9 +72,8 @@ class Stops:
 
     async def instances(self) -> frozenset[str]:
         """The services that are stopped; raises `Unavailable`."""
-        with answering():
-            async with self._reader.connect() as connection:
-                return frozenset(await connection.scalars(select(STOPS.c.instance)))
+        async with answering(), self._reader.connect() as connection:
+            return frozenset(await connection.scalars(select(STOPS.c.instance)))
 
     async def all(self) -> Sequence[Stop]:
         """Every service that is stopped."""

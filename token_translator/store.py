@@ -13,7 +13,7 @@ from sqlalchemy import (
     tuple_,
     update,
 )
-from sqlalchemy.exc import IntegrityError, OperationalError
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from headgate.identity import Identity
@@ -36,16 +36,14 @@ class DatabaseSeals:
 
     async def add(self, seal: Seal) -> bool:
         """True if it is new, False if the same was there; raises `seal_conflict` otherwise."""
-        return await self._group.submit(seal)
+        async with answering():
+            return await self._group.submit(seal)
 
     async def find(self, instance: str, row: UUID) -> Seal | None:
         """The seal of a service's row, if there is one."""
         wanted = select(SEALS).where(SEALS.c.instance == instance, SEALS.c.row == row)
-        try:
-            async with self._reader.connect() as connection:
-                found = (await connection.execute(wanted)).first()
-        except OperationalError as error:
-            raise Unavailable("The seals cannot be read.", retry_after=1) from error
+        async with answering(), self._reader.connect() as connection:
+            found = (await connection.execute(wanted)).first()
         return None if found is None else _seal(found)
 
     async def of(
@@ -64,43 +62,39 @@ class DatabaseSeals:
             behind = (after.sealed_at, after.instance, after.row)
             types = [SEALS.c.sealed_at.type, SEALS.c.instance.type, SEALS.c.row.type]
             wanted = wanted.where(place < tuple_(*behind, types=types))
-        try:
-            async with self._reader.connect() as connection:
-                return [_seal(row) for row in await connection.execute(wanted)]
-        except OperationalError as error:
-            raise Unavailable("The seals cannot be read.", retry_after=1) from error
+        async with answering(), self._reader.connect() as connection:
+            return [_seal(row) for row in await connection.execute(wanted)]
 
     async def end(self, identity: Identity, row: UUID, at: datetime) -> int:
         """Take a person's seals of that row back, for good; how many there are."""
         mine = and_(SEALS.c.row == row, SEALS.c.iss == identity.iss, SEALS.c.sub == identity.sub)
         end = update(SEALS).where(mine, SEALS.c.ended_at.is_(None))
         end = end.values(ended_at=int(at.timestamp()))
-        with answering():
-            async with self._engine.begin() as connection:
-                ended = await connection.execute(end.returning(SEALS.c.instance, SEALS.c.realm))
-                for seal in ended.all():
-                    note = Note(
-                        id=uuid4(),
-                        at=at,
-                        event="delegation_ended",
-                        mark="denials",
-                        number=await note_store.count(connection),
-                        iss=identity.iss,
-                        sub=identity.sub,
-                        realm=seal.realm,
-                        instance=seal.instance,
-                        row=str(row),
-                    )
-                    await note_store.write(connection, note)
-                return len((await connection.execute(select(SEALS.c.row).where(mine))).all())
+        async with answering(), self._engine.begin() as connection:
+            ended = await connection.execute(end.returning(SEALS.c.instance, SEALS.c.realm))
+            for seal in ended.all():
+                note = Note(
+                    id=uuid4(),
+                    at=at,
+                    event="delegation_ended",
+                    mark="denials",
+                    number=await note_store.count(connection),
+                    iss=identity.iss,
+                    sub=identity.sub,
+                    realm=seal.realm,
+                    instance=seal.instance,
+                    row=str(row),
+                )
+                await note_store.write(connection, note)
+            return len((await connection.execute(select(SEALS.c.row).where(mine))).all())
 
     async def ready(self) -> str:
         """A readiness check: whether the database answers."""
         try:
-            async with self._reader.connect() as connection:
+            async with answering(), self._reader.connect() as connection:
                 await connection.execute(select(SEALS.c.row).limit(1))
-        except OperationalError as error:
-            return f"the database does not answer: {error.orig}"
+        except Unavailable as problem:
+            return f"the database does not answer: {problem.__cause__}"
         return ""
 
     async def close(self) -> None:
@@ -112,7 +106,7 @@ class DatabaseSeals:
         keys = [(seal.instance, seal.row) for seal in seals]
         wanted = select(SEALS).where(tuple_(SEALS.c.instance, SEALS.c.row).in_(keys))
         try:
-            async with self._engine.begin() as connection:
+            async with answering(), self._engine.begin() as connection:
                 known = [_seal(row) for row in await connection.execute(wanted)]
                 outcomes = settle(seals, known)
                 new = (
@@ -121,8 +115,8 @@ class DatabaseSeals:
                 rows = list(_rows(new))
                 if rows:
                     await connection.execute(insert(SEALS), rows)
-        except (OperationalError, IntegrityError) as error:
-            # The latter: another replica sealed one of these rows just now; next time we see it.
+        except IntegrityError as error:
+            # Another replica sealed one of these rows just now; next time we see it.
             raise Unavailable("The seal could not be stored.", retry_after=1) from error
         return outcomes
 

@@ -42,7 +42,7 @@ class UsedCredentials:
             Unauthenticated: it was used. Unavailable: the database is away.
         """
         digest = hashlib.sha256(f"{instance}\0{jti}".encode()).hexdigest()
-        with answering():
+        async with answering():
             new = await self._group.submit(_Use(digest, int(until.timestamp()) + 1, now))
         if not new:
             raise Unauthenticated("The calling service's credential was used before.", code="peer")
@@ -55,7 +55,7 @@ class UsedCredentials:
         wanted = {use.digest: use.expires_at for use in reversed(uses)}
         # In one order: two replicas must not wait for each other.
         rows = [{"digest": one, "expires_at": wanted[one]} for one in sorted(wanted)]
-        async with self.engine.begin() as connection:
+        async with answering(), self.engine.begin() as connection:
             new = set((await connection.scalars(self._insert, rows)).all())
             if self._is_time_to_forget(uses[-1].now):
                 expired = USED_CREDENTIALS.c.expires_at < int(uses[-1].now.timestamp())

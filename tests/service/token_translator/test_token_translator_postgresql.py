@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+import os
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -39,6 +41,14 @@ async def shared(postgresql: Postgresql) -> str:
         await connection.execute(DENIAL_HEAD.update().values(number=AHEAD))
     await engine.dispose()
     return url
+
+
+@pytest.fixture
+async def site(start: Any, issuer: Any, make_signer: Any) -> AsyncIterator[Any]:
+    """A translator with services, PAM and a signer of its own; its settings are the replicas'."""
+    signer = await asyncio.to_thread(make_signer)
+    async with start(more(issuer) + PAM, own=signer) as one:
+        yield one
 
 
 @contextlib.asynccontextmanager
@@ -94,25 +104,18 @@ def questions(site: Any, client: Any, key_line: str, row: str) -> dict[str, Ask]
 
 
 async def status(ask: Ask) -> int:
-    """How one is answered, within a few seconds."""
-    answer = await asyncio.wait_for(ask(), 10)
+    """How one is answered, within a bounded time."""
+    answer = await asyncio.wait_for(ask(), 25)
     found: int = answer.status
     answer.close()
     return found
 
 
 async def test_a_server_that_goes_away_and_comes_back(
-    start: Any,
-    issuer: Any,
-    make_signer: Any,
-    postgresql: Postgresql,
-    shared: str,
-    folder: Path,
-    key_line: str,
+    site: Any, postgresql: Postgresql, shared: str, folder: Path, key_line: str
 ) -> None:
     """503 for each question while it is away, never 500; and each as before when it is back."""
-    signer = await asyncio.to_thread(make_signer)
-    async with start(more(issuer) + PAM, own=signer) as site, replica(folder, shared) as client:
+    async with replica(folder, shared) as client:
         asked = questions(site, client, key_line, str(uuid4()))
         before = {name: await status(ask) for name, ask in asked.items()}
         assert not {name: found for name, found in before.items() if found >= 500}
@@ -135,16 +138,50 @@ async def test_a_server_that_goes_away_and_comes_back(
         assert {**after, **again} == {**before, **again}
 
 
+@contextlib.contextmanager
+def frozen(postgresql: Postgresql) -> Iterator[None]:
+    """The server's processes stand still: connections are there, and nothing answers."""
+    postmaster = postgresql.pid
+    children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()
+    processes = [postmaster, *map(int, children)]
+    for one in processes:
+        os.kill(one, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for one in processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(one, signal.SIGCONT)
+
+
+async def test_a_server_that_does_not_answer(
+    site: Any, postgresql: Postgresql, shared: str, folder: Path, key_line: str
+) -> None:
+    """Nobody waits for it without end: 503 in some seconds, and well again once it answers."""
+    async with replica(folder, shared) as client:
+        asked = questions(site, client, key_line, str(uuid4()))
+        before = {name: await status(ask) for name, ask in asked.items()}
+        with frozen(postgresql):
+            async with asyncio.timeout(30):
+                while await status(asked["certificate"]) == 201:
+                    pass
+            answers = await asyncio.gather(*(status(ask) for ask in asked.values()))
+            away = dict(zip(asked, answers, strict=True))
+            assert {name: found for name, found in away.items() if found != 503} == {}
+        after: dict[str, int] = {}
+        async with asyncio.timeout(30):
+            while any(found >= 500 for found in after.values()) or not after:
+                after = {name: await status(ask) for name, ask in asked.items()}
+        again = {"seal": 200, "hold": 200, "lift": 404}
+        assert {**after, **again} == {**before, **again}
+
+
 async def test_two_replicas_share_what_is_denied(
-    start: Any, issuer: Any, make_signer: Any, shared: str, folder: Path, key_line: str
+    site: Any, shared: str, folder: Path, key_line: str
 ) -> None:
     """A hold that one has written refuses at the other at once."""
-    signer = await asyncio.to_thread(make_signer)
-    async with (
-        start(more(issuer), own=signer) as site,
-        replica(folder, shared) as one,
-        replica(folder, shared) as other,
-    ):
+    issuer = site.issuer
+    async with replica(folder, shared) as one, replica(folder, shared) as other:
         body, token = {"public_key": key_line}, {"Authorization": f"Bearer {issuer.token()}"}
         assert (await other.post("/v1/certificates", json=body, headers=token)).status == 201
         hold = {"iss": issuer.url, "sub": "alice", "reason": WHY}

@@ -182,7 +182,7 @@ class Doctor:
         if ping.release < RELEASE:
             words = f"release {ping.release}; this gateway needs {RELEASE}"
             self._fail("session program", words, "install the one of this gateway's release")
-        elif ping.unsafe:
+        elif ping.unsafe and self.cluster.settings.local is None:
             words = f"others than root may change {', '.join(ping.unsafe)}"
             todo = "root's, mode 0755, as every folder above it"
             self._fail("session program", f"{ping.path}: {words}", todo)

@@ -191,7 +191,8 @@ class Jobs:
         """What a job has printed so far, read as its owner, part by part as it is taken.
 
         No session is held while the caller takes their time over a part. With `follow`, what it
-        goes on to print comes too, until the job or the caller's token ends.
+        goes on to print comes too, until the job or the caller's token ends; an empty part says
+        that there is nothing new.
 
         Raises:
             NotFound: nothing has been printed yet. Unavailable: the login node is away.
@@ -213,6 +214,7 @@ class Jobs:
             if not follow or job.state.final or self._clock.now() >= principal.expires_at:
                 return
             if not part:
+                yield b""  # is anybody still there?
                 await self._clock.sleep(FOLLOW_SECONDS)
             # What was printed before the end is read once more after it was seen.
             job = await self.job(principal, row)

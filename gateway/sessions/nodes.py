@@ -12,7 +12,7 @@ from headgate.clock import Clock
 
 log = structlog.get_logger(__name__)
 
-FIRST_PAUSE, LAST_PAUSE = 1.0, 10.0
+FIRST_PAUSE, LAST_PAUSE = 0.25, 10.0
 """Seconds until a node that is down is looked at again: doubled from the first to the last."""
 STUCK_USERS = 3
 """So many users in a row whose logins hang are the node's fault, not their home directories'."""

@@ -13,6 +13,7 @@ from gateway.files import Files
 from gateway.jobs import Job, JobSpec
 from gateway.registry import Registry
 from gateway.submission import Jobs
+from gateway.v1 import openapi
 from gateway.v1.bulk import BulkRoutes
 from gateway.v1.documents import (
     cluster_document,
@@ -25,7 +26,6 @@ from gateway.v1.files import FileRoutes
 from gateway.v1.health import add_public_health
 from gateway.v1.parameters import (
     MAX_PAGE,
-    SELECTION,
     check_names,
     idempotency_key,
     number,
@@ -33,8 +33,9 @@ from gateway.v1.parameters import (
     tagged,
     wait_seconds,
 )
-from gateway.v1.problem_pages import ProblemPages
+from gateway.v1.problem_pages import ProblemPages, html_page
 from gateway.v1.site import Site
+from gateway.v1.table import BY_PLACE
 from headgate import __version__
 from headgate.clock import Clock
 from headgate.identity import Principal
@@ -51,24 +52,13 @@ NOSNIFF = {"X-Content-Type-Options": "nosniff"}
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-PARAMETERS: Mapping[tuple[str, str], Sequence[str]] = {
-    ("GET", "/v1/jobs"): (*SELECTION, "limit", "cursor"),
-    ("POST", "/v1/jobs"): ("dry_run",),
-    ("GET", "/v1/me"): ("cluster",),
-    ("GET", "/v1/jobs/{id}/{file}"): ("offset", "limit", "follow"),
-    ("GET", "/v1/jobs/{id}/files"): ("limit", "cursor"),
-    ("GET", "/v1/jobs/{id}/files/{path}"): ("limit", "cursor"),
-    ("GET", "/readyz"): ("verbose",),
-}
-"""The query parameters of each route; one that is not here has none."""
-
-
 @web.middleware
 async def _known_parameters(request: web.Request, handler: Handler) -> web.StreamResponse:
     resource = request.match_info.route.resource
     if request.query_string and resource is not None:
         method = "GET" if request.method == "HEAD" else request.method
-        check_names(request, PARAMETERS.get((method, resource.canonical), ()))
+        route = BY_PLACE.get((method, resource.canonical))
+        check_names(request, route.parameters if route is not None else ())
     return await handler(request)
 
 
@@ -92,6 +82,8 @@ class Api:
         app.router.add_get("/v1/me", self.show_me)
         app.router.add_get("/v1/clusters", self.list_clusters)
         app.router.add_post("/v1/jobs", self.submit_job)
+        app.router.add_get("/v1/openapi.json", _show_reference)
+        app.router.add_get("/v1/reference", _show_page)
         pages = ProblemPages(self.site.url)
         pages.add_to(app)
         BulkRoutes(self.jobs, self._principal, pages).add_to(app)
@@ -208,7 +200,10 @@ class Api:
                 async for chunk in chunks:
                     if not response.prepared:
                         await response.prepare(request)
-                    await response.write(chunk)
+                    if chunk:
+                        await response.write(chunk)
+                    elif request.transport is None or request.transport.is_closing():
+                        return response
             except Problem as problem:
                 if not response.prepared:
                     raise
@@ -230,6 +225,14 @@ class Api:
     async def _principal(self, request: web.Request) -> tuple[Principal, str]:
         token = bearer_token(request)
         return await self.verifier.verify(token), token
+
+
+async def _show_reference(_: web.Request) -> web.Response:
+    return web.Response(body=openapi.document(), content_type="application/json")
+
+
+async def _show_page(_: web.Request) -> web.Response:
+    return html_page(openapi.page())
 
 
 def _cut(request: web.Request) -> None:

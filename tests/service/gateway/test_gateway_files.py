@@ -250,3 +250,19 @@ async def test_what_is_followed_comes_while_it_is_printed(site: EmbeddedSite, al
         assert await answer.content.readline() == b"first\n"
         assert (await alice("PUT", at(job, "stop"), data=b"")).status == 201
         assert await answer.content.read() == b"last\n"
+
+
+async def test_who_leaves_is_followed_no_longer(site: EmbeddedSite, alice: Caller):
+    """A silent job is not looked at for somebody who has hung up."""
+    job = await alice.submit("while [ ! -e stop ]; do sleep 0.05; done")
+    await alice.until(job["id"], "active")
+    url = f"{site.addresses.gateway}/v1/jobs/{job['id']}/stdout?follow=1"
+    headers = {"Authorization": f"Bearer {alice.token}"}
+    async with aiohttp.ClientSession(headers=headers) as session, session.get(url) as answer:
+        assert answer.status == 200
+    log = site.path("log", "gateway.log")
+    async with asyncio.timeout(10):
+        while f"/{job['id']}/stdout" not in log.read_text():  # noqa: ASYNC110 - a file's growth
+            await asyncio.sleep(0.1)
+    assert (await alice("PUT", at(job, "stop"), data=b"")).status == 201
+    await alice.until(job["id"])

@@ -49,7 +49,7 @@ from token_translator.standing import Standing
 from token_translator.stops import Stops
 from token_translator.store import DatabaseSeals
 from token_translator.suspending import Suspending, Tell, nobody
-from token_translator.used_credentials import UsedCredentials
+from token_translator.used_credentials import TokensOnce, UsedCredentials
 
 STOPPED_SECONDS = 0.5
 """A service that is stopped hears nothing more after that."""
@@ -61,6 +61,7 @@ class Outside:
 
     callers: Callers
     registry: RegistryClient
+    used: UsedCredentials
 
 
 @contextlib.asynccontextmanager
@@ -76,6 +77,7 @@ async def outside_world(
     try:
         async with aiohttp.ClientSession() as session:
             yield Outside(
+                used=used,
                 callers=Callers(
                     tokens=TokenVerifier(
                         issuers=settings.issuers,
@@ -130,6 +132,7 @@ async def assembled(
                     signer=signer,
                     seals=seals,
                     services=Stops(engine),
+                    tokens=TokensOnce(outside.used) if settings.tokens.one_certificate else None,
                     clock=clock,
                 ),
                 delegations=Delegations(

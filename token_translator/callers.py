@@ -22,8 +22,8 @@ class Services(Protocol):
 class Used(Protocol):
     """Which credentials of services were shown before, here or at another replica."""
 
-    async def once(self, instance: str, jti: str, *, until: datetime, now: datetime) -> None:
-        """Return if this one was not; raises `Unauthenticated`, `Unavailable`."""
+    async def once(self, issuer: str, jti: str, *, until: datetime, now: datetime) -> bool:
+        """Whether this one was not; raises `Unavailable`."""
 
 
 class Callers:
@@ -65,7 +65,9 @@ class Callers:
         # What is verified by now: our own process has seen it once, others may have before.
         _, claims = unverified(header)
         until = datetime.fromtimestamp(claims["exp"], UTC) + SKEW
-        await self._used.once(peer.instance, claims["jti"], until=until, now=self._clock.now())
+        now = self._clock.now()
+        if not await self._used.once(peer.instance, claims["jti"], until=until, now=now):
+            raise Unauthenticated("The calling service's credential was used before.", code="peer")
         peer.require(verb)
         await self._services.require_running(peer.instance)
         return peer

@@ -23,11 +23,13 @@ from headgate.problems import (
     Unavailable,
 )
 from token_translator import grants, keys, wire
+from token_translator.callers import Services
 from token_translator.rulebook import RuleBook
 from token_translator.rules import Asked, Rule
 from token_translator.seals import ENDED, Seal, SealStore, Verb
 from token_translator.signer_client import key_refused
 from token_translator.throttle import Throttle
+from token_translator.used_credentials import TokensOnce
 
 log = structlog.get_logger(__name__)
 
@@ -55,13 +57,6 @@ class Signer(Protocol):
 
     async def revoke(self, *, reason: str, by: str, serials: tuple[int, ...]) -> wire.Revoked:
         """Revoke certificates for good."""
-
-
-class Services(Protocol):
-    """Which services may do anything at all."""
-
-    async def require_running(self, instance: str) -> None:
-        """Return if it is not stopped; raises `Forbidden` (`service_stopped`), `Unavailable`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +126,7 @@ class Issuing:
         signer: Signer,
         seals: SealStore,
         services: Services,
+        tokens: TokensOnce | None,
         clock: Clock,
     ) -> None:
         self._policy = policy
@@ -138,6 +134,7 @@ class Issuing:
         self._signer = signer
         self._seals = seals
         self._services = services
+        self._tokens = tokens
         self._clock = clock
         self._pace = Throttle(policy.per_minute)
         self._by_person = Throttle(policy.sealed_per_minute)
@@ -163,6 +160,8 @@ class Issuing:
                     door_address=wanted.source_address,
                 )
             grant = wanted.narrow(whole, now)
+            if self._tokens is not None:
+                await self._tokens.use_up(principal, now)
         return await self._sign(grant, account, wanted.public_key, subject)
 
     async def for_session(

@@ -71,6 +71,12 @@ class DelegationSettings(Section, frozen=True):
             ipaddress.ip_network(network)
 
 
+class TokenSettings(Section, frozen=True):
+    """What people's tokens are good for: with `one_certificate` each gets one, by its `jti`."""
+
+    one_certificate: bool = False
+
+
 VERBS = frozenset(
     {
         "certificates.delegated",
@@ -119,6 +125,7 @@ class Settings(Section, frozen=True):
     rules: tuple[Rule, ...] = (EVERYBODY,)
     clients: tuple[ClientCeiling, ...] = ()
     key_types: frozenset[str] = frozenset(DEFAULT_TYPES)
+    tokens: TokenSettings = TokenSettings()
     delegation: DelegationSettings = DelegationSettings()
     hosts: HostSettings = HostSettings()
     pam: PamSettings | None = None

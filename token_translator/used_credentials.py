@@ -1,4 +1,4 @@
-"""Services' credentials that were used: each is good for one request, of all replicas."""
+"""Credentials that were used: a service's is good for one request, and a token may be, too."""
 
 import hashlib
 from collections.abc import Sequence
@@ -9,12 +9,40 @@ from sqlalchemy import delete
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from headgate.identity import Principal
+from headgate.peers import SKEW
 from headgate.problems import Unauthenticated
 from token_translator.database import answering
 from token_translator.group_commit import GroupCommit
 from token_translator.tables import USED_CREDENTIALS
 
 FORGET_EVERY = timedelta(seconds=60)
+
+
+class TokensOnce:
+    """Lets each token have one certificate; what is asked with it later is refused."""
+
+    def __init__(self, used: "UsedCredentials") -> None:
+        self._used = used
+
+    async def use_up(self, principal: Principal, now: datetime) -> None:
+        """Take a token as used, whatever comes of it now.
+
+        Raises:
+            Unauthenticated: `token_used`, or `token_without_id`. Unavailable.
+        """
+        if not principal.token_id:
+            raise Unauthenticated(
+                "This site gives one certificate for a token, and yours has no `jti`.",
+                code="token_without_id",
+            )
+        until = principal.expires_at + SKEW
+        issuer = f"token of {principal.identity.iss}"
+        if not await self._used.once(issuer, principal.token_id, until=until, now=now):
+            raise Unauthenticated(
+                "This token has had its certificate; log in again for a fresh one.",
+                code="token_used",
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +63,15 @@ class UsedCredentials:
         new = dialect.insert(USED_CREDENTIALS).on_conflict_do_nothing()
         self._insert = new.returning(USED_CREDENTIALS.c.digest)
 
-    async def once(self, instance: str, jti: str, *, until: datetime, now: datetime) -> None:
-        """Return if nobody has shown this credential before; nobody may again until it expires.
+    async def once(self, issuer: str, jti: str, *, until: datetime, now: datetime) -> bool:
+        """Whether nobody has shown this credential before; until it expires nobody may again.
 
-        Raises:
-            Unauthenticated: it was used. Unavailable: the database is away.
+        `issuer` is whose names they are, a service or an issuer of tokens. Committed when it
+        returns; raises `Unavailable`.
         """
-        digest = hashlib.sha256(f"{instance}\0{jti}".encode()).hexdigest()
+        digest = hashlib.sha256(f"{issuer}\0{jti}".encode()).hexdigest()
         async with answering():
-            new = await self._group.submit(_Use(digest, int(until.timestamp()) + 1, now))
-        if not new:
-            raise Unauthenticated("The calling service's credential was used before.", code="peer")
+            return await self._group.submit(_Use(digest, int(until.timestamp()) + 1, now))
 
     async def close(self) -> None:
         """Finish what is being written."""

@@ -24,14 +24,15 @@ FULL = (
 class ConnectionSettings(Section, frozen=True):
     """At most `total` connections at once, and `per_source` from one address (IPv6: one /64).
 
-    `proxies` are addresses that speak for many: for them the total alone counts. The headers of a
+    `proxies` are addresses that speak for many: for them the total alone counts, and who is behind
+    one is whom its `X-Forwarded-For` names last; our own host is one unless said. The headers of a
     request take at most `header_seconds`; between two requests a client may be quiet for longer.
     """
 
     total: Annotated[int, msgspec.Meta(ge=2, le=100_000)] = 800
     per_source: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 200
     header_seconds: Annotated[float, msgspec.Meta(ge=0.1, le=60)] = 10.0
-    proxies: tuple[str, ...] = ()
+    proxies: tuple[str, ...] = ("127.0.0.1", "::1")
 
     def __post_init__(self) -> None:
         """Refuse addresses that are none.
@@ -67,6 +68,15 @@ class Bounds:
         self._sources[source] -= 1
         if not self._sources[source]:
             del self._sources[source]
+
+    def client(self, request: web.Request) -> str:
+        """Who asks, as `network` counts them; behind a proxy whom that one names."""
+        address = request.remote or ""
+        named = request.headers.get("X-Forwarded-For", "") if address in self._proxies else ""
+        for hop in reversed([word.strip() for word in named.split(",")]):
+            if hop and hop not in self._proxies:
+                return network(hop) or address
+        return network(address)
 
     def _source(self, address: str) -> str:
         """What is counted together; empty where the total alone counts."""

@@ -15,7 +15,7 @@ from headgate.clock import Clock, rfc3339
 from headgate.problems import Forbidden, Invalid, NotFound, TooMany, Unauthenticated
 from headgate.web import REQUEST_ID, bearer_token, json_body, json_response
 from token_translator import grants, host_signatures, keys, wire
-from token_translator.connections import network
+from token_translator.connections import BOUNDS
 from token_translator.enrolments import Enrolments, Host
 from token_translator.grants import ACCOUNT, BACKDATE
 from token_translator.host_settings import HostSettings
@@ -234,7 +234,7 @@ async def post_host_certificate(request: web.Request) -> web.Response:
         answer = await hosts.enrol(
             token,
             body.public_key,
-            source=network(request.remote or ""),
+            source=request.app[BOUNDS].client(request),
             request_id=request[REQUEST_ID],
         )
     elif body.at is None or body.signature is None:

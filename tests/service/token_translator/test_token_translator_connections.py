@@ -76,7 +76,7 @@ async def over(connection: Connection) -> bool:
     return True
 
 
-@pytest.mark.parametrize("bounds", ["per_source = 2", "total = 2"])
+@pytest.mark.parametrize("bounds", ["per_source = 2\nproxies = []", "total = 2"])
 async def test_too_many_are_sent_away(listening: Any, bounds: str) -> None:
     """The next one is told to come later; a place that is left is free again."""
     async with listening(bounds) as connect, connect() as one:

@@ -9,10 +9,10 @@ from typing import Any
 WRONG = {"Authorization": f"Bearer hgenrol-{'a' * 32}"}
 
 
-async def attempt(site: Any, key_line: str) -> Any:
+async def attempt(site: Any, key_line: str, **more: str) -> Any:
     """A host certificate asked for with a token that never was."""
-    body = {"public_key": key_line}
-    return await site.client.post("/v1/host-certificates", json=body, headers=WRONG)
+    body, headers = {"public_key": key_line}, {**WRONG, **more}
+    return await site.client.post("/v1/host-certificates", json=body, headers=headers)
 
 
 async def test_a_wrong_token_is_only_looked_up(site: Any, folder: Path, key_line: str) -> None:
@@ -31,3 +31,16 @@ async def test_one_source_is_slowed_down(site: Any, key_line: str) -> None:
     answer = await attempt(site, key_line)
     assert (answer.status, (await answer.json())["code"]) == (429, "source_rate")
     assert 0 < int(answer.headers["Retry-After"]) <= 60
+    # Behind a proxy it is somebody else; what a stranger puts before does not count.
+    for named in ("192.0.2.7", "198.51.100.1, 192.0.2.7", "192.0.2.7, 127.0.0.1"):
+        assert (await attempt(site, key_line, **{"X-Forwarded-For": named})).status == 401
+
+
+async def test_who_is_no_proxy_names_nobody(start: Any, key_line: str) -> None:
+    """Somebody who is not listed is counted by their own address, whatever they say."""
+    async with start("[connections]\nproxies = []\n") as site:
+        for number in range(60):
+            answer = await attempt(site, key_line, **{"X-Forwarded-For": f"192.0.2.{number}"})
+            assert answer.status == 401
+        answer = await attempt(site, key_line, **{"X-Forwarded-For": "192.0.2.99"})
+        assert answer.status == 429

@@ -20,6 +20,7 @@ log = structlog.get_logger(__name__)
 
 MAX_CONNECTIONS = 32
 MAX_IN_FLIGHT = 1024
+LAST_SECONDS = 10.0
 _UCRED = struct.Struct("3i")  # pid, uid, gid: struct ucred of unix(7)
 
 
@@ -109,10 +110,14 @@ class _Connections:
                 await writer.wait_closed()
 
     async def drain(self) -> None:
-        """Answer what was asked, then close every connection."""
+        """Answer what was asked, then close every connection; who takes no answer gets none."""
         if self._tasks:
-            await asyncio.wait(self._tasks)
+            _, left = await asyncio.wait(self._tasks, timeout=LAST_SECONDS)
+            for task in left:
+                task.cancel()
         for writer in list(self._open):
+            if writer.transport.get_write_buffer_size():
+                writer.transport.abort()
             writer.close()
 
     def _admitted(self, writer: asyncio.StreamWriter) -> bool:
@@ -127,20 +132,25 @@ class _Connections:
 
     async def _requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         decoder = msgspec.json.Decoder(wire.Request)
+        sending = asyncio.Lock()
         while (body := await wire.read_frame(reader)) is not None:
             request = decoder.decode(body)
             await self._in_flight.acquire()
-            task = asyncio.create_task(self._answer(request, writer))
+            task = asyncio.create_task(self._answer(request, writer, sending))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _answer(self, request: wire.Request, writer: asyncio.StreamWriter) -> None:
+    async def _answer(
+        self, request: wire.Request, writer: asyncio.StreamWriter, sending: asyncio.Lock
+    ) -> None:
         try:
             answer = await self._answering.answer(request)
-            if not writer.is_closing():
-                writer.write(wire.frame(answer))
-                with contextlib.suppress(ConnectionError):  # its asker has gone away
-                    await writer.drain()
+            # A list is long: whoever asks for many and takes none has one of them written out.
+            async with sending:
+                if not writer.is_closing():
+                    writer.write(wire.frame(answer))
+                    with contextlib.suppress(ConnectionError):  # its asker has gone away
+                        await writer.drain()
         finally:
             self._in_flight.release()
 

@@ -1,0 +1,76 @@
+"""The signer's socket under somebody who asks and does not listen."""
+
+import asyncio
+import contextlib
+import os
+from pathlib import Path
+
+import pytest
+
+from testbed.waiting import until
+from token_translator import wire
+from token_translator.signer import server
+
+LARGE = 4 * 1024 * 1024
+
+
+class Large:
+    """Answers everything with a large list."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.body = b"x" * LARGE
+
+    async def answer(self, request: wire.Request) -> wire.Answer:
+        """The same bytes for everybody."""
+        self.asked += 1
+        return wire.RevokedNow(request.id, 1, "", self.body, "v1", ())
+
+
+async def test_large_answers_are_made_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever asks for a hundred lists and takes none costs the memory of one; then all come."""
+    answering, made = Large(), 0
+    frame = wire.frame
+
+    def counted(message: wire.Request | wire.Answer) -> bytes:
+        nonlocal made
+        made += isinstance(message, wire.RevokedNow)
+        return frame(message)
+
+    monkeypatch.setattr(wire, "frame", counted)
+    path = tmp_path / "signer.sock"
+    async with server.listening(answering, path, allowed_uids=frozenset({os.getuid()})):
+        reader, writer = await asyncio.open_unix_connection(str(path))
+        for number in range(100):
+            writer.write(frame(wire.ListRevoked(number)))
+        await until(lambda: answering.asked == 100, seconds=10)
+        other_reader, other_writer = await asyncio.open_unix_connection(str(path))
+        other_writer.write(frame(wire.ListRevoked(7)))
+        assert await wire.read_frame(other_reader, wire.MAX_ANSWER)
+        assert made == 2
+        for _ in range(100):
+            assert await wire.read_frame(reader, wire.MAX_ANSWER)
+        for one in (writer, other_writer):
+            one.close()
+            with contextlib.suppress(ConnectionError):
+                await one.wait_closed()
+
+
+async def test_who_does_not_listen_does_not_keep_the_signer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends when it is told to, whatever somebody has still to take."""
+    monkeypatch.setattr(server, "LAST_SECONDS", 0.1)
+    answering = Large()
+    path = tmp_path / "signer.sock"
+    async with asyncio.timeout(10):
+        async with server.listening(answering, path, allowed_uids=frozenset({os.getuid()})):
+            _, writer = await asyncio.open_unix_connection(str(path))
+            for number in range(10):
+                writer.write(wire.frame(wire.ListRevoked(number)))
+            await until(lambda: answering.asked == 10, seconds=10)
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()

@@ -16,8 +16,8 @@ from headgate.problems import Conflict
 from headgate.settings import SettingsError
 from token_translator.database import open_database, require_current, upgrade
 from token_translator.group_commit import GroupCommit
-from token_translator.krl import RevocationList
 from token_translator.seals import ONLY, Seal, Verb, settle
+from token_translator.signer.krl import RevocationList
 from token_translator.tables import METADATA
 from token_translator.throttle import Throttle
 

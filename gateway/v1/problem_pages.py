@@ -98,10 +98,14 @@ def _section(code: Code) -> str:
 
 
 def _page(title: str, content: str) -> web.Response:
-    text = (
+    return html_page(
         '<!doctype html><html lang="en"><meta charset="utf-8">'
         f"<title>{html.escape(title)}</title>{content}</html>\n"
     )
+
+
+def html_page(text: str) -> web.Response:
+    """A page that may load and run nothing."""
     headers = {
         "Content-Security-Policy": "default-src 'none'",
         "X-Content-Type-Options": "nosniff",

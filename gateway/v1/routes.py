@@ -1,6 +1,6 @@
 """The routes of `/v1`: token to principal, body to value, value to document, nothing else."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any

@@ -1,6 +1,7 @@
 """The gateway's interface in front of a real database, with people who say who they are."""
 
 import contextlib
+import dataclasses
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -9,6 +10,7 @@ from typing import Any
 from aiohttp.test_utils import TestClient, TestServer
 
 from gateway.clusters import Cluster, Clusters, Queue
+from gateway.sessions.session import SessionUnavailable
 from gateway.settings import NoticeSettings
 from gateway.submission import Jobs
 from gateway.v1.routes import Api
@@ -79,6 +81,13 @@ class Seals:
         return token, realm
 
 
+@contextlib.asynccontextmanager
+async def nobody_home(*_: object) -> AsyncIterator[None]:
+    """No login node answers here."""
+    raise SessionUnavailable("no login node")
+    yield
+
+
 class Offers(Clusters):
     """Clusters that are known without being read."""
 
@@ -96,6 +105,7 @@ class Edge:
         self.seals = Seals()
         self.woken: list[str] = []
         world.pool.offer = lambda *_: None
+        world.pool.with_token = nobody_home
         accounts: Any = Accounts()
         people: Any = People()
         seals: Any = self.seals
@@ -123,6 +133,11 @@ class Edge:
             ),
             clock=world.clock,
         )
+
+    def with_files(self) -> Api:
+        """The same with the routes to files, which nobody reaches here."""
+        nowhere: Any = None
+        return dataclasses.replace(self.api, files=nowhere or object())
 
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator[dict[str, Caller]]:

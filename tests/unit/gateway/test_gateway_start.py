@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 import tomli_w
+from aiohttp.test_utils import TestClient, TestServer
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
@@ -18,9 +19,11 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519, rsa
 
 from gateway.__main__ import main
+from gateway.assembly import assembled
 from gateway.migrations import configuration
+from gateway.settings import Settings
 from gateway.tables import metadata
-from headgate.settings import EX_CONFIG
+from headgate.settings import EX_CONFIG, load
 
 
 def pem(key: Any) -> bytes:
@@ -104,6 +107,7 @@ def test_check_config_shows_what_was_understood(folder: Folder, capsys: Any):
         ({"clusters": [cluster(senders=0)]}, "senders"),
         ({"clusters": [cluster(ssh={"host": "login"})]}, "ssh"),
         ({"listen": {"host": "0.0.0.0"}}, "loopback"),  # noqa: S104 - what is refused here
+        ({"metrics": {"host": "0.0.0.0"}}, "loopback"),  # noqa: S104 - what is refused here
         ({"listen": {"port": 70000}}, "port"),
         ({"listen": {"tls_certificate": "/no/such"}}, "listen"),
         ({"listen": {"tls_certificate": "{key}", "tls_key": "{key}"}}, "listen"),
@@ -190,6 +194,20 @@ def test_a_port_in_use_is_no_traceback(folder: Folder):
         status, complaint = serve(file)
     assert "Traceback" not in complaint
     assert (status, "in use" in complaint.splitlines()[-1]) == (1, True)
+
+
+async def test_numbers_are_on_the_operators_listener_alone(folder: Folder):
+    """The public one does not know `/metrics`; the other knows no jobs."""
+    settings = load(folder.write(), Settings)
+    async with assembled(settings) as gateway:
+        async with TestClient(TestServer(gateway.application)) as public:
+            assert (await public.get("/metrics")).status == 404
+            assert (await public.get("/v1")).status == 200
+        async with TestClient(TestServer(gateway.operations)) as operators:
+            text = await (await operators.get("/metrics")).text()
+            assert "headgate_gateway_requests_total" in text
+            assert 'route="/v1"' in text
+            assert (await operators.get("/v1")).status == 404
 
 
 @pytest.mark.parametrize("database", ["sqlite+aiosqlite:////no/such/folder/g.db", "nosuch://x"])

@@ -59,7 +59,12 @@ async def url(jobs: Any) -> AsyncIterator[str]:
     verifier: Any = FakeVerifier()
     nothing: Any = None
     api = Api(
-        jobs=jobs, clusters=nothing, registry=nothing, verifier=verifier, login=(), url="http://g"
+        jobs=jobs,
+        clusters=nothing,
+        registry=nothing,
+        verifier=verifier,
+        site=nothing,
+        clock=SystemClock(),
     )
     async with listening(api.application({}), ListenSettings()) as address:
         yield f"{address}/v1/jobs/1/stdout"

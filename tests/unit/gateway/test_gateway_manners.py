@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gateway import in_flight
+from gateway import in_flight, waiting
 from gateway.jobs import JobSpec, State
 from tests.unit.gateway.edge_world import Edge
 
@@ -140,11 +140,11 @@ async def test_a_caller_may_wait_for_another_state(edge: Edge):
     async with edge.serving() as people, asyncio.timeout(10):
         waits = {"Prefer": "respond-async, wait=30"}
         path = f"/v1/jobs/{job.id}"
-        waiting = asyncio.create_task(people["alice"]("GET", path, headers=waits))
+        answered = asyncio.create_task(people["alice"]("GET", path, headers=waits))
         while not edge.world.store.waiting._events:  # noqa: ASYNC110 - under way in this loop
             await asyncio.sleep(0)
         await edge.world.store.update(job, job.changed(job.created_at, {"state": State.ACTIVE}))
-        answer = await waiting
+        answer = await answered
         assert (answer.status, answer.json["state"]) == (200, "active")
         assert answer.headers["Preference-Applied"] == "wait=30"
         await edge.world.until(job, state=State.ACTIVE)
@@ -161,6 +161,17 @@ async def test_nobody_waits_for_what_has_ended_or_is_not_theirs(edge: Edge):
         ended = await people["alice"]("GET", f"/v1/jobs/{job.id}", headers=waits)
         assert ended.json["state"] == "completed"
         assert (await people["bob"]("GET", f"/v1/jobs/{job.id}", headers=waits)).status == 404
+
+
+async def test_one_person_does_not_wait_for_everything(edge: Edge, monkeypatch: pytest.MonkeyPatch):
+    """Who waits for too much is answered at once; others are not concerned."""
+    monkeypatch.setattr(waiting, "FOR_ONE", 0)
+    job = await edge.world.queued(1)
+    async with edge.serving() as people, asyncio.timeout(10):
+        headers = {"Prefer": "wait=60"}
+        answer = await people["alice"]("GET", f"/v1/jobs/{job.id}", headers=headers)
+    assert (answer.status, answer.json["state"]) == (200, "queued")
+    assert not edge.world.store.waiting._waits
 
 
 async def test_a_key_whose_request_is_not_answered_yet_is_a_conflict(

@@ -1,6 +1,7 @@
 """The site's authorities: opened where their keys are, apart for users and hosts, and on record."""
 
 import contextlib
+import json
 import secrets
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
@@ -8,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, func, insert, or_, select, update
+from sqlalchemy import Connection, insert, or_, select, update
 
 from headgate.identity import Identity
 from headgate.settings import SettingsError
@@ -97,6 +98,7 @@ def register(writing: Writing, authorities: Authorities, *, by: Identity) -> Non
     for name, row in known.items():
         if name not in present and row.state != "retired":
             _set_state(writing, by, name, row.role, "retired")
+    _prolong_retired(writing)
 
 
 def certifying(connection: Connection, now: datetime) -> list[str]:
@@ -104,7 +106,7 @@ def certifying(connection: Connection, now: datetime) -> list[str]:
 
     A retired one is among them until the last certificate that it may have signed has expired.
     """
-    expired = int((now - revocations.KEPT_LONGER).timestamp())
+    expired = revocations.expired(now)
     wanted = select(AUTHORITIES.c.line).where(
         AUTHORITIES.c.revoked.is_(None),
         or_(AUTHORITIES.c.state != "retired", AUTHORITIES.c.last_expires > expired),
@@ -154,10 +156,34 @@ async def _prove(authority: Authority) -> None:
 
 def _set_state(writing: Writing, by: Identity, name: str, role: str, state: str) -> None:
     _record(writing, by, name, role, state)
-    last = writing.connection.scalar(select(func.max(LEDGER.c.valid_before)))
-    values = {"state": state, "last_expires": last if state == "retired" else None}
+    # Long enough to be looked at by `_prolong_retired`.
+    last = int(writing.now.timestamp()) if state == "retired" else None
     changed = update(AUTHORITIES).where(AUTHORITIES.c.fingerprint == name)
-    writing.connection.execute(changed.values(**values))
+    writing.connection.execute(changed.values(state=state, last_expires=last))
+
+
+def _prolong_retired(writing: Writing) -> None:
+    """Of retired authorities that still count: until the last certificate of theirs has expired.
+
+    Another signer on this ledger may have had one for longer; it comes by here when it restarts.
+    """
+    expired = revocations.expired(writing.now)
+    connection = writing.connection
+    counts = select(AUTHORITIES.c.fingerprint).where(AUTHORITIES.c.last_expires > expired)
+    retired = list(connection.scalars(counts))
+    if not retired:
+        return
+    writing.flush()
+    last: dict[str, int] = {}
+    unexpired = select(LEDGER.c.entry, LEDGER.c.valid_before).where(LEDGER.c.valid_before > expired)
+    for row in connection.execute(unexpired):
+        # Nobody knows by which authority what a restore lost was signed.
+        ca = json.loads(row.entry).get("ca", "")
+        last[ca] = max(last.get(ca, 0), row.valid_before)
+    for name in retired:
+        changed = update(AUTHORITIES).where(AUTHORITIES.c.fingerprint == name)
+        until = max(last.get(name, 0), last.get("", 0))
+        connection.execute(changed.values(last_expires=until))
 
 
 def _record(writing: Writing, by: Identity, name: str, role: str, state: str) -> None:

@@ -6,7 +6,7 @@ import hashlib
 import subprocess
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from sqlalchemy import delete
 from headgate.clock import HeldClock
 from tests.unit.token_translator.ledger_books import ALICE, Books, issued
 from token_translator import wire
+from token_translator.keys import fingerprint
 from token_translator.signer import authorities, authority, live, revocations
 from token_translator.signer.authorities import Authorities
 from token_translator.signer.ceilings import Ceilings
@@ -95,6 +96,13 @@ class World:
         order = Wanted(reason="lost", by=ROOT, **wanted)  # type: ignore[arg-type] # a test's own
         with self.books.ledger().writing(self.clock.now()) as writing:
             return revocations.revoke(writing, self.books.persons, order).version
+
+    def sign(self, key: Counting, minutes: int) -> None:
+        """A certificate by that key."""
+        at = self.clock.now()
+        record = issued(minutes=minutes, at=at)
+        ca = fingerprint(key.blob)
+        self.books.ledger().append([replace(record, public={**record.public, "ca": ca})], at)
 
     def register(self, *keys: Counting) -> None:
         """Start with these keys for users."""
@@ -222,7 +230,8 @@ async def test_a_retired_authoritys_serials_stay(make_world: Callable[..., World
     """As long as a certificate of it may live, what was revoked of it is listed under its key."""
     world = make_world("ed25519", "ed25519")
     start = world.clock.now()
-    world.books.ledger().append([issued(minutes=60, at=start)], start)
+    world.sign(world.keys[0], 60)
+    world.sign(world.keys[1], 600)
     world.revoke(serials=[1])
     world.register(world.keys[1])
     blob = world.keys[0].blob
@@ -235,6 +244,30 @@ async def test_a_retired_authoritys_serials_stay(make_world: Callable[..., World
     assert now.body is not None
     assert blob in now.body
     assert world.keys[1].blob in now.body
+    await world.signing.close()
+
+
+async def test_an_authority_that_another_signer_still_had(
+    make_world: Callable[..., World],
+) -> None:
+    """Retired here, it may sign at another signer until that one restarts, and counts as long."""
+    world = make_world("ed25519", "ed25519")
+    start = world.clock.now()
+    world.sign(world.keys[0], 60)
+    world.sign(world.keys[1], 600)
+    world.register(world.keys[1])
+    world.sign(world.keys[0], 90)
+    world.register(world.keys[1])
+    line = authority.public_line(world.keys[0].key)
+    for minutes, kept in ((94, True), (96, False)):
+        with world.books.ledger().reading() as connection:
+            lines = authorities.certifying(connection, start + timedelta(minutes=minutes))
+        assert (line in lines) is kept
+    world.clock.advance(96 * 60)
+    world.sign(world.keys[1], 60)
+    world.register(world.keys[1])
+    with world.books.ledger().reading() as connection:
+        assert line not in authorities.certifying(connection, world.clock.now())
     await world.signing.close()
 
 

@@ -7,6 +7,7 @@ import aiohttp
 import pytest
 
 from gateway.v1.routes import Api
+from gateway.v1.site import Site
 from headgate.clock import SystemClock
 from headgate.identity import Identity, Principal
 from headgate.problems import NotFound, Problem, Unavailable
@@ -63,7 +64,7 @@ async def url(jobs: Any) -> AsyncIterator[str]:
         clusters=nothing,
         registry=nothing,
         verifier=verifier,
-        site=nothing,
+        site=Site(url="http://g", login=(), issuers=()),
         clock=SystemClock(),
     )
     async with listening(api.application({}), ListenSettings()) as address:

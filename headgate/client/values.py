@@ -83,7 +83,8 @@ class JobSpec(_Sent, frozen=True):
     """What to run. `executable` is found on the PATH of the container, or of the node without one.
 
     `arguments` and `environment` reach the payload as they are, no shell expands them. `name` is
-    the user's own word for the job. `cluster` None: the gateway's default.
+    the user's own word for the job. `cluster` None: the gateway's default. `labels` (at most 16)
+    are for finding jobs again.
     """
 
     executable: str
@@ -94,6 +95,7 @@ class JobSpec(_Sent, frozen=True):
     resources: Resources | None = None
     attributes: Attributes | None = None
     cluster: str | None = None
+    labels: Mapping[str, str] = {}
 
 
 class Failure(_Read, frozen=True):

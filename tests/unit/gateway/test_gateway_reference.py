@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings, strategies
@@ -17,9 +18,11 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from gateway import jobs
 from gateway.jobs import State
 from gateway.v1.openapi import document
 from gateway.v1.table import BY_PLACE, ROUTES
+from headgate.client import values
 from tests.unit.gateway.edge_world import Edge
 
 PAGE = Path(__file__).parents[3] / "docs" / "integrators" / "openapi.json"
@@ -93,9 +96,9 @@ async def test_the_reference_is_served_to_programs_and_people(edge: Edge):
 async def test_the_service_does_what_the_reference_says(edge: Edge, mode: Any):
     """Whatever is sent: no 5xx but 503, and no answer that is not described."""
     states = (State.QUEUED, State.COMPLETED)
-    jobs = [await edge.world.queued(number, state=state) for number, state in enumerate(states)]
+    made = [await edge.world.queued(number, state=state) for number, state in enumerate(states)]
     async with edge.serving() as people:
-        rows = [job.id for job in jobs]
+        rows = [job.id for job in made]
         await asyncio.to_thread(explore, people["alice"]._url, mode, rows)
 
 
@@ -132,3 +135,10 @@ def explore(url: str, mode: Any, rows: list[str]) -> None:
 def test_each_route_says_what_it_does():
     """A summary and an answer each, and problems that are known."""
     assert all(route.summary and route.answers for route in ROUTES)
+
+
+@pytest.mark.parametrize("name", ["JobSpec", "Resources", "Attributes", "Container"])
+def test_the_client_can_say_what_the_gateway_takes(name: str):
+    """The public client's specification has the gateway's fields, and no others."""
+    taken = {field.name for field in msgspec.structs.fields(getattr(jobs, name))}
+    assert {field.name for field in msgspec.structs.fields(getattr(values, name))} == taken

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Row, delete, func, insert, select, update
+from sqlalchemy import Row, delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from token_translator.database import READ_ONLY, answering
@@ -52,7 +52,7 @@ class DatabaseNotes:
     async def reached(self) -> Reached:
         """How far the database is; raises `Unavailable`."""
         version = select(CHANGE_HEAD.c.version).scalar_subquery().label("version")
-        wanted = select(version, DENIAL_HEAD.c.number, DENIAL_HEAD.c.went_back_at)
+        wanted = select(version, DENIAL_HEAD)
         async with answering(), self._reader.connect() as connection:
             row = (await connection.execute(wanted)).one()
         since = row.went_back_at
@@ -60,13 +60,20 @@ class DatabaseNotes:
             row.version,
             row.number,
             None if since is None else datetime.fromtimestamp(since, UTC),
+            row.old_changes or 0,
+            row.old_denials or 0,
         )
 
     async def went_back(self, at: datetime) -> None:
         """Remember that it is an older one, until `go_on`; raises `Unavailable`."""
-        since = func.coalesce(DENIAL_HEAD.c.went_back_at, int(at.timestamp()))
+        unknown = DENIAL_HEAD.c.went_back_at.is_(None)
+        found = {
+            "went_back_at": int(at.timestamp()),
+            "old_changes": select(CHANGE_HEAD.c.version).scalar_subquery(),
+            "old_denials": DENIAL_HEAD.c.number,
+        }
         async with answering(), self._engine.begin() as connection:
-            await connection.execute(update(DENIAL_HEAD).values(went_back_at=since))
+            await connection.execute(update(DENIAL_HEAD).where(unknown).values(found))
 
     async def go_on(self, note: Note, *, marks: Mapping[str, int]) -> None:
         """Count on above these marks, the database being what there is from now on.
@@ -81,7 +88,7 @@ class DatabaseNotes:
             version = max(version, marks.get("changes", 0)) + MARGIN
             number = max(number, marks.get("denials", 0)) + MARGIN
             await connection.execute(update(CHANGE_HEAD).values(version=version))
-            new = {"number": number, "went_back_at": None}
+            new = {"number": number, "went_back_at": None, "old_changes": None, "old_denials": None}
             await connection.execute(update(DENIAL_HEAD).values(new))
             await write(connection, replace(note, number=number))
 

@@ -47,15 +47,26 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """How far a database is; `went_back_at`: since when it is known to be an older one."""
+    """How far a database is; `went_back_at`: since when it is known to be an older one.
+
+    `old_changes` and `old_denials` are its numbers then: what it has lost comes after them.
+    """
 
     changes: int
     denials: int
-    went_back_at: datetime | None
+    went_back_at: datetime | None = None
+    old_changes: int = 0
+    old_denials: int = 0
 
     def number(self, mark: Mark) -> int:
         """That of one mark."""
         return self.changes if mark == "changes" else self.denials
+
+    def kept(self, mark: Mark) -> int:
+        """Until which number nothing is lost."""
+        if self.went_back_at is None:
+            return self.number(mark)
+        return self.old_changes if mark == "changes" else self.old_denials
 
 
 class NoteStore(Protocol):

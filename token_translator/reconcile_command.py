@@ -17,7 +17,7 @@ from token_translator import notes
 from token_translator.continuity import MARKS, Ledger, behind
 from token_translator.holds import Hold, HoldStore
 from token_translator.note_store import DatabaseNotes
-from token_translator.notes import Note
+from token_translator.notes import Note, Reached
 from token_translator.seals import SealStore
 from token_translator.stops import Stops
 
@@ -50,6 +50,7 @@ class _Entry(msgspec.Struct, frozen=True):
 
     kind: str
     event: str = ""
+    mark: tuple[str, int] | None = None
     personal: _Personal | None = None
 
 
@@ -76,14 +77,18 @@ async def run(
     """
     try:
         marks, reached = await ledger.marks(), await stores.notes.reached()
-        numbers = (f"{m} {reached.number(m)} of {marks.get(m, 0)} in the ledger" for m in MARKS)
+        numbers = (f"{m} {reached.kept(m)} of {marks.get(m, 0)} in the ledger" for m in MARKS)
         if not behind(reached, marks) and reached.went_back_at is None:
             _say(f"whole: {', '.join(numbers)}")
             return 0
         since = reached.went_back_at
         noticed = f" (noticed {rfc3339(since)})" if since else ""
         _say(f"the database went back{noticed}: {', '.join(numbers)}")
-        lost = _lost(_entries(options.ledger)) if options.ledger else _Lost((), (), ())
+        lost = _Lost((), (), ())
+        if options.ledger:
+            entries = _entries(options.ledger)
+            _require_all(entries, reached, marks)
+            lost = _lost(entries)
         for line in lost.lines():
             _say(line)
         if not options.accept:
@@ -123,6 +128,19 @@ def _entries(path: Path) -> Sequence[_Entry]:
         return [msgspec.json.decode(line, type=_Entry) for line in lines if line.strip()]
     except (OSError, msgspec.MsgspecError) as error:
         raise SettingsError(f"{path}: not the output of `ledger search --json`: {error}") from error
+
+
+def _require_all(entries: Sequence[_Entry], reached: Reached, marks: Mapping[str, int]) -> None:
+    """Refuse a piece of the ledger in which something may be missing: it would stay forgotten."""
+    for mark in MARKS:
+        seen = [entry.mark[1] for entry in entries if entry.mark and entry.mark[0] == mark]
+        here, there = reached.kept(mark), marks.get(mark, 0)
+        if here < there and not (seen and min(seen) <= here + 1 and max(seen) >= there):
+            found = f"{min(seen)} to {max(seen)}" if seen else "none"
+            raise SettingsError(
+                f"--ledger: of the {mark} it must have the numbers {here + 1} to {there}, and it "
+                f"has {found}: search from an earlier time, and until now"
+            )
 
 
 def _lost(entries: Sequence[_Entry]) -> _Lost:

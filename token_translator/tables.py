@@ -121,8 +121,11 @@ DENIAL_HEAD = Table(
     Column("id", Integer, primary_key=True, autoincrement=False),
     Column("number", BigInteger, nullable=False),
     Column("went_back_at", BigInteger, nullable=True),
+    Column("old_changes", BigInteger, nullable=True),
+    Column("old_denials", BigInteger, nullable=True),
 )
-"""One row: denials that are no holds are counted here; since when this database is known to be old.
+"""One row: denials that are no holds are counted here; since when this database is known to be old,
+and what its numbers were then.
 
 Whoever counts one holds its lock until they commit."""
 

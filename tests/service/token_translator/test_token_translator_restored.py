@@ -126,7 +126,13 @@ async def test_nothing_is_signed_on_yesterdays_database(
         await problem(await certificate(site, key_line), 503, "database_restored")
         looked = await terminal(folder, "reconcile")
         assert (looked.status, b"went back" in looked.stdout) == (1, True), looked
-        (folder / "ledger.json").write_text(await ledger(site.signer))
+        whole = await ledger(site.signer)
+        for piece in ("", "\n".join(whole.splitlines()[:3]), "\n".join(whole.splitlines()[-3:])):
+            (folder / "ledger.json").write_text(piece)
+            wrong = ("reconcile", "--ledger", f"{folder}/ledger.json", "--accept")
+            refused = await terminal(folder, *wrong)
+            assert (refused.status, b"it must have the numbers" in refused.stderr) == (78, True)
+        (folder / "ledger.json").write_text(whole)
         done = await terminal(folder, "reconcile", "--ledger", f"{folder}/ledger.json", "--accept")
         assert done.status == 0, done
         assert b"1 hold, 1 delegation, 1 service" in done.stdout

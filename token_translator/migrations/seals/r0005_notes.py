@@ -29,8 +29,10 @@ def upgrade() -> None:
         sa.Column("id", sa.Integer(), primary_key=True, autoincrement=False),
         sa.Column("number", sa.BigInteger(), nullable=False),
         sa.Column("went_back_at", sa.BigInteger(), nullable=True),
+        sa.Column("old_changes", sa.BigInteger(), nullable=True),
+        sa.Column("old_denials", sa.BigInteger(), nullable=True),
     )
-    op.bulk_insert(head, [{"id": 1, "number": 0, "went_back_at": None}])
+    op.bulk_insert(head, [{"id": 1, "number": 0}])
     op.create_table(
         "used_credentials",
         sa.Column("digest", sa.String(64), primary_key=True),

@@ -105,6 +105,10 @@ _ALL = (
         _AGAIN,
         retryable=True,
     ),
+    Code("job_ended", 409, "It has ended", "The job has ended, or is about to.", "Nothing."),
+    Code(
+        "in_queue", 409, "In the queue", "The cluster has the job already.", "Cancel it, or wait."
+    ),
     Code("seal_conflict", 409, "Sealed otherwise", "Never seen but by a bug.", _REPORT),
     Code(
         "delegation_ended",

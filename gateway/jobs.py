@@ -100,12 +100,16 @@ class Resources(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
 
 
 class Attributes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """How the scheduler shall treat a job; `duration` is the wall time it may take, in seconds."""
+    """How the scheduler shall treat a job; `duration` is the wall time it may take, in seconds.
+
+    `hold`: it is not sent before its owner releases it, so that its files can be brought first.
+    """
 
     duration: Annotated[int, msgspec.Meta(ge=1, le=366 * 86400)] | None = None
     queue_name: Word | None = None
     account: Word | None = None
     reservation_id: Word | None = None
+    hold: bool = False
 
 
 class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -188,6 +192,10 @@ class Sealed(msgspec.Struct, frozen=True):
         return hashlib.sha256(msgspec.json.encode(document, order="sorted")).hexdigest()
 
 
+HELD_WORDS = "held back by its owner"
+"""Why a job waits that was not sent yet."""
+
+
 class Submitted(msgspec.Struct, frozen=True):
     """sbatch's answer; `words` is what it or the site's plugins said besides."""
 
@@ -245,6 +253,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     failure: Failure | None = None
     nodes: str = ""
     cancel_requested: bool = False
+    hold_requested: bool = False
     missing_since: datetime | None = None
     retry_at: datetime | None = None
     created_at: datetime

@@ -6,7 +6,7 @@ from datetime import timedelta
 import structlog
 
 from gateway.clusters import Cluster
-from gateway.jobs import Failure, FailureKind, Job, JobFiles, State
+from gateway.jobs import HELD_WORDS, Failure, FailureKind, Job, JobFiles, State
 from gateway.lines import Lines
 from gateway.observation import claimant, unheard
 from gateway.sessions.pool import SessionPool
@@ -95,7 +95,33 @@ class Sender:
             return await self._cancel(job, job.native_id) if job.cancel_requested else False
         if job.cancel_requested and await self._drop_unsent(job):
             return False
+        if job.hold_requested and not job.cancel_requested and await self._hold(job):
+            return False
         return await self._send(job)
+
+    async def _hold(self, job: Job) -> bool:
+        """Keep a job back; False if this attempt has begun: it may be in Slurm, which wins."""
+        if job.state is State.HELD:
+            return True
+        delegated = self._translator.delegated(job.id, "status")
+        try:
+            async with self._pool.without_token(_user(job), delegated) as session:
+                files = await session.files(job.id, job.directory)
+        except SessionUnavailable as error:
+            if isinstance(error, NotCertified) and error.final:
+                await self._not_delegated(job, error)
+                return True
+            await self._unreachable(job, error, "to be held, once the login node answers")
+            return True
+        except (SessionLost, SessionRefused) as error:
+            await self._later(job, f"to be held, once the login node answers: {error}")
+            return True
+        if files is not None and files.attempt >= job.attempt:
+            return False
+        changes = {"state": State.HELD, "status_message": HELD_WORDS, "retry_at": None}
+        # A job that was released meanwhile is another revision: it is offered again.
+        await self._store.update(job, job.changed(self._clock.now(), changes))
+        return True
 
     async def _send(self, job: Job) -> bool:
         sealed = await self._store.sealed(job)
@@ -122,6 +148,7 @@ class Sender:
         changes = {
             "native_id": native_id,
             "state": State.QUEUED,
+            "hold_requested": False,
             "status_message": message,
             "retry_at": None,
             "missing_since": None,

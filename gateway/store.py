@@ -168,6 +168,14 @@ class Store:
             _open(sa.select(jobs.c.id, jobs.c.iss, jobs.c.sub, jobs.c.account), cluster)
             .where(sa.or_(jobs.c.native_id.is_(None), jobs.c.cancel_requested))
             .where(sa.or_(jobs.c.retry_at.is_(None), jobs.c.retry_at <= now))
+            # What is held already stays so; what is to be held is looked at first.
+            .where(
+                sa.or_(
+                    jobs.c.state != State.HELD.value,
+                    jobs.c.native_id.is_not(None),
+                    jobs.c.cancel_requested,
+                )
+            )
         )
         async with self._reading() as connection:
             found = (await connection.execute(query)).all()
@@ -175,7 +183,7 @@ class Store:
 
     async def counts(self) -> list[Count]:
         """How many jobs there are, by cluster and state; a state without any is there, too."""
-        unsent = sa.and_(jobs.c.state.not_in(_FINAL), jobs.c.native_id.is_(None))
+        unsent = sa.and_(jobs.c.state == State.NEW.value, jobs.c.native_id.is_(None))
         query = sa.select(
             jobs.c.cluster, jobs.c.state, sa.func.count(), sa.func.count(sa.case((unsent, 1)))
         ).group_by(jobs.c.cluster, jobs.c.state)

@@ -2,15 +2,16 @@
 
 import hashlib
 import uuid
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
+from typing import Any
 
 import structlog
 
 from gateway.clusters import Cluster, Clusters
 from gateway.in_flight import InFlight
-from gateway.jobs import Job, JobSpec, Sealed, check_spec
+from gateway.jobs import HELD_WORDS, Job, JobSpec, Sealed, State, check_spec
 from gateway.registry import Registry
 from gateway.removals import require_files
 from gateway.runner.script import seal
@@ -29,7 +30,7 @@ from gateway.store import Request, Store
 from gateway.translator import Translator
 from headgate.clock import Clock
 from headgate.identity import Principal
-from headgate.problems import Forbidden, NotFound, Unavailable
+from headgate.problems import Conflict, Forbidden, NotFound, Unavailable
 from headgate.registry import Account
 
 log = structlog.get_logger(__name__)
@@ -110,6 +111,9 @@ class Jobs:
             uid=account.uid,
             directory=sealed.directory,
             spec=spec,
+            hold_requested=spec.attributes.hold,
+            state=State.HELD if spec.attributes.hold else State.NEW,
+            status_message=HELD_WORDS if spec.attributes.hold else "",
             created_at=now,
             updated_at=now,
         )
@@ -117,7 +121,8 @@ class Jobs:
         if admitted.id == job.id:
             log.info("admitted", job=job.id, account=job.account, client_id=job.client_id)
             self._pool.offer(_user(job), self._translator.with_token(token, job.realm))
-            self._wake(job)
+            if not job.hold_requested:
+                self._wake(job)
         return admitted, admitted.id == job.id
 
     async def plan(self, principal: Principal, spec: JobSpec) -> Plan:
@@ -173,6 +178,34 @@ class Jobs:
         while True:
             job = await self.job(principal, row)
             after = job.changed(self._clock.now(), {"cancel_requested": True, "retry_at": None})
+            if await self._store.update(job, after):
+                self._wake(after)
+                return after
+
+    async def hold(self, principal: Principal, row: str) -> Job:
+        """Keep a job from being sent, until it is released; again, it changes nothing.
+
+        Raises:
+            Conflict: it is in Slurm, or is ended or to be.
+        """
+        return await self._held(principal, row, {"hold_requested": True, "retry_at": None})
+
+    async def release(self, principal: Principal, row: str) -> Job:
+        """Let a job go that was held back; one that was not stays as it is. Raises as `hold`."""
+        changes = {"hold_requested": False, "state": State.NEW, "status_message": ""}
+        return await self._held(principal, row, {**changes, "retry_at": None})
+
+    async def _held(self, principal: Principal, row: str, changes: Mapping[str, Any]) -> Job:
+        while True:
+            job = await self.job(principal, row)
+            if job.state.final or job.cancel_requested:
+                raise Conflict("The job has ended, or is about to.", code="job_ended")
+            if job.native_id is not None:
+                words = "The job is in the cluster's queue already: it can be cancelled, not held."
+                raise Conflict(words, code="in_queue")
+            if job.hold_requested == changes["hold_requested"]:
+                return job
+            after = job.changed(self._clock.now(), changes)
             if await self._store.update(job, after):
                 self._wake(after)
                 return after

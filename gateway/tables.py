@@ -67,6 +67,7 @@ jobs = sa.Table(
     sa.Column("failure", sa.Text),
     sa.Column("nodes", sa.Text, nullable=False),
     sa.Column("cancel_requested", sa.Boolean, nullable=False),
+    sa.Column("hold_requested", sa.Boolean),
     sa.Column("missing_since", Moment),
     sa.Column("retry_at", Moment),
     sa.Column("created_at", Moment, nullable=False),
@@ -148,6 +149,7 @@ def job_of(row: sa.RowMapping) -> Job:
     plain = {name: row[name] for name in Job.__struct_fields__ if name in row}
     plain |= {
         "owner": Identity(row["iss"], row["sub"]),
+        "hold_requested": bool(row["hold_requested"]),
         "groups": msgspec.json.decode(row["groups"], type=tuple[str, ...]),
         "spec": msgspec.json.decode(row["spec"], type=JobSpec),
         "environment_names": msgspec.json.decode(

@@ -24,6 +24,7 @@ _STATE = (
     "exit_code",
     "failure",
     "cancel_requested",
+    "hold_requested",
     "created_at",
     "updated_at",
     "started_at",
@@ -45,6 +46,7 @@ def job_document(job: Job, files_days: float | None = None) -> dict[str, Any]:
         "expires": _expires(job, files_days),
         "files_removed_at": _time(job.files_removed_at),
         "cancel_requested": job.cancel_requested or None,
+        "hold_requested": job.hold_requested or None,
         "environment_names": job.environment_names or None,
     }
     return {

@@ -90,6 +90,8 @@ class Api:
         app.router.add_get("/v1/jobs", self.list_jobs)
         app.router.add_get("/v1/jobs/{id}", self.show_job)
         app.router.add_delete("/v1/jobs/{id}", self.cancel_job)
+        app.router.add_post("/v1/jobs/{id}/hold", self.hold_job)
+        app.router.add_post("/v1/jobs/{id}/release", self.release_job)
         app.router.add_get("/v1/jobs/{id}/script", self.show_script)
         app.router.add_get("/v1/jobs/{id}/environment", self.show_environment)
         app.router.add_get("/v1/jobs/{id}/{file:stdout|stderr}", self.show_output)
@@ -179,6 +181,18 @@ class Api:
         principal, _ = await self._principal(request)
         job = await self.jobs.cancel(principal, request.match_info["id"])
         return json_response(self._document(job), status=202, headers={"ETag": _etag(job)})
+
+    async def hold_job(self, request: web.Request) -> web.Response:
+        """Keep a job back that was not sent yet; 202, however often."""
+        principal, _ = await self._principal(request)
+        job = await self.jobs.hold(principal, request.match_info["id"])
+        return json_response(job_document(job), status=202, headers={"ETag": _etag(job)})
+
+    async def release_job(self, request: web.Request) -> web.Response:
+        """Let a job go that was held back; 202, however often."""
+        principal, _ = await self._principal(request)
+        job = await self.jobs.release(principal, request.match_info["id"])
+        return json_response(job_document(job), status=202, headers={"ETag": _etag(job)})
 
     async def show_output(self, request: web.Request) -> web.StreamResponse:
         """What a job has printed so far, as it is in the file; `follow=1`: and what follows."""

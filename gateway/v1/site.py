@@ -20,6 +20,7 @@ FEATURES = (
     "dry_run",
     "environment_kept_until_start",
     "etag",
+    "hold",
     "idempotency_key",
     "job_filters",
     "labels",

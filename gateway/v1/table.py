@@ -156,6 +156,20 @@ ROUTES = (
         ("job_unknown",),
     ),
     Route(
+        "POST",
+        "/v1/jobs/{id}/hold",
+        "Keep a job from being sent to Slurm, however often",
+        (Answer(202, types.Job),),
+        ("job_unknown", "job_ended", "in_queue"),
+    ),
+    Route(
+        "POST",
+        "/v1/jobs/{id}/release",
+        "Let a job go that was held back, however often",
+        (Answer(202, types.Job),),
+        ("job_unknown", "job_ended", "in_queue"),
+    ),
+    Route(
         "GET",
         "/v1/jobs/{id}/script",
         "The batch script as it was sealed",

@@ -79,6 +79,7 @@ class JobState(Answered, frozen=True, kw_only=True):
     exit_code: int | None = None
     failure: Failure | None = None
     cancel_requested: bool = False
+    hold_requested: bool = False
     started_at: Time = ""
     ended_at: Time = ""
 

@@ -71,12 +71,16 @@ class Resources(_Sent, frozen=True):
 
 
 class Attributes(_Sent, frozen=True):
-    """How a job is scheduled (PSI/J `JobAttributes`); `duration` is seconds of wall time."""
+    """How a job is scheduled (PSI/J `JobAttributes`); `duration` is seconds of wall time.
+
+    `hold`: the gateway keeps it back until it is released.
+    """
 
     duration: int | None = None
     queue_name: str | None = None
     account: str | None = None
     reservation_id: str | None = None
+    hold: bool = False
 
 
 class JobSpec(_Sent, frozen=True):

@@ -16,6 +16,7 @@ MARKER_PREFIX = "hg-"
 SEAL_VERSION = 1
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_ROW = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}")
 
 Text = Annotated[str, msgspec.Meta(max_length=65536)]
@@ -161,6 +162,11 @@ def _passable(text: str) -> bool:
 def marker(row: str) -> str:
     """The name a job carries in Slurm: by it, and only by it, we find it again."""
     return MARKER_PREFIX + row
+
+
+def is_row(text: str) -> bool:
+    """Whether this could be the id of a job: others need not be looked for."""
+    return _ROW.fullmatch(text) is not None
 
 
 class Sealed(msgspec.Struct, frozen=True):

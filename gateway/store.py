@@ -14,7 +14,7 @@ from sqlalchemy import event
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from gateway.jobs import Job, Sealed, State
+from gateway.jobs import Job, Sealed, State, is_row
 from gateway.selection import Selection
 from gateway.tables import (
     Moment,
@@ -364,6 +364,8 @@ def _read_cursor(cursor: str) -> tuple[datetime, str]:
     try:
         text = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()
         moment, _, row = text.partition(":")
+        if not is_row(row):
+            raise ValueError("no id of a job")  # noqa: TRY301 - one answer for all that is wrong
         return moment_of(int(moment)), row
     except (ValueError, OverflowError) as error:
         faults = [Fault("/cursor", "Use the cursor of the page before.")]

@@ -11,7 +11,7 @@ import structlog
 
 from gateway.clusters import Cluster, Clusters
 from gateway.in_flight import InFlight
-from gateway.jobs import HELD_WORDS, Job, JobSpec, Sealed, State, check_spec
+from gateway.jobs import HELD_WORDS, Job, JobSpec, Sealed, State, check_spec, is_row
 from gateway.registry import Registry
 from gateway.removals import require_files
 from gateway.runner.script import seal
@@ -149,7 +149,7 @@ class Jobs:
 
     async def job(self, principal: Principal, row: str) -> Job:
         """One of the caller's jobs; anybody else's does not exist for them."""
-        job = await self._store.job(row, principal.identity)
+        job = await self._store.job(row, principal.identity) if is_row(row) else None
         if job is None:
             raise NotFound("There is no such job.", code="job_unknown")
         return job

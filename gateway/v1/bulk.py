@@ -25,7 +25,7 @@ AT_ONCE = 16
 
 Authenticate = Callable[[web.Request], Awaitable[tuple[Principal, str]]]
 Ids = Annotated[
-    tuple[Annotated[str, msgspec.Meta(max_length=64)], ...],
+    tuple[Annotated[str, msgspec.Meta(pattern=r"^[!-~]{1,64}\Z")], ...],
     msgspec.Meta(min_length=1, max_length=MAX_BATCH),
 ]
 

@@ -14,6 +14,8 @@ from headgate.problems import Fault, Invalid
 
 MAX_KEY = 255
 MAX_PAGE = 1000
+MAX_LABELS = 16
+"""That a job may have, and that may be asked for at a time."""
 SELECTION = ("state", "cluster", "queue", "label", "created_after", "created_before")
 MAX_WAIT = 60
 """Seconds that a `Prefer: wait` is kept at the most: proxies give up soon after."""
@@ -35,16 +37,19 @@ def check_names(request: web.Request, known: Collection[str]) -> None:
         words = ", ".join(known) or "none"
         sentence = f"There is a query parameter that is not known here; there are: {words}."
         raise Invalid(sentence, code="unknown_parameter", faults=faults)
+    for name, value in request.query.items():
+        if "\0" in value:
+            raise _invalid(name, f"{name} has a character that nothing here has.")
 
 
 def selection(request: web.Request) -> Selection:
     """The jobs that the parameters of `SELECTION` mean."""
     query = request.query
     return Selection(
-        states=tuple(_state(word) for word in query.getall("state", [])),
+        states=tuple({_state(word): None for word in query.getall("state", [])}),
         cluster=query.get("cluster"),
         queue=query.get("queue"),
-        labels=tuple(_label(word) for word in query.getall("label", [])),
+        labels=tuple(_label(word) for word in _at_most(query.getall("label", []), MAX_LABELS)),
         created_after=_moment(request, "created_after"),
         created_before=_moment(request, "created_before"),
     )
@@ -97,6 +102,12 @@ def _state(word: str) -> State:
     if word not in set(State):
         raise _invalid("state", f"There are these states: {', '.join(State)}.")
     return State(word)
+
+
+def _at_most(words: list[str], most: int) -> list[str]:
+    if len(words) > most:
+        raise _invalid("label", f"At most {most} labels can be asked for at a time.")
+    return words
 
 
 def _label(word: str) -> tuple[str, str | None]:

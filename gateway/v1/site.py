@@ -10,7 +10,7 @@ import msgspec
 from gateway.clusters import Clusters
 from gateway.settings import LoginNodeSettings, LoginSettings, NoticeSettings
 from gateway.v1.bulk import MAX_BATCH
-from gateway.v1.parameters import MAX_KEY, MAX_PAGE, MAX_WAIT
+from gateway.v1.parameters import MAX_KEY, MAX_LABELS, MAX_PAGE, MAX_WAIT
 from headgate import __version__
 from headgate.oidc import IssuerSettings
 from headgate.web import MAX_BODY_BYTES
@@ -27,7 +27,6 @@ FEATURES = (
     "prefer_wait",
 )
 """What a client may count on; a word that is here stays."""
-MAX_LABELS = 16
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,13 @@
 """The manners of `/v1`: filters, pages, ETags, waiting, keys; what is not known is refused."""
 
 import asyncio
+import base64
+import json
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
+from yarl import URL
 
 from gateway import in_flight, waiting
 from gateway.jobs import JobSpec, State
@@ -230,3 +234,53 @@ async def test_a_job_shows_its_script_and_environment_to_its_owner_alone(edge: E
         assert (await alice("GET", path)).json == {"names": ["A"], "values": None}
         job = await alice("GET", f"/v1/jobs/{row}")
         assert b"s3cret" not in job.body
+
+
+ODD = ["%00", "%ED%A0%80", "%FF", "a%00b", "%0A", "%F4%8F%BF%BF"]
+
+
+@pytest.mark.parametrize("odd", ODD)
+async def test_odd_characters_are_the_callers_fault_on_every_database(edge: Edge, odd: str):
+    """NUL, halves of characters and what is no UTF-8 reach no database: some break on them."""
+    await edge.world.queued(1)
+    async with edge.serving() as people:
+        alice = people["alice"]
+        for name in ("cluster", "queue", "label", "cursor", "state", "created_after"):
+            url = URL(f"/v1/jobs?{name}={odd}", encoded=True)
+            answer = await alice("GET", str(url))
+            assert answer.status in {200, 400}, (name, answer.body)
+            if "00" in odd:
+                assert answer.status == 400, name
+        for verb in ("", "/script", "/stdout"):
+            assert (await alice("GET", f"/v1/jobs/{odd}{verb}")).status == 404
+        ids = [unquote(odd, errors="surrogatepass") if odd != "%FF" else "\x7f"]
+        body = json.dumps({"ids": ids})
+        for verb in ("status", "cancel"):
+            answer = await alice("POST", f"/v1/jobs/{verb}", data=body.encode())
+            assert answer.status in {200, 202, 400}, answer.body
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "created_after=0001-01-01T00:00:00%2B14:00",
+        "created_before=9999-12-31T23:59:59-14:00",
+        "created_after=2026-W01-1T00:00:00Z",
+        "label=" + "&label=".join(f"a{number}" for number in range(17)),
+        "state=" + "&state=".join(["new"] * 2000),
+    ],
+)
+async def test_extremes_are_answered(edge: Edge, query: str):
+    """The first and the last moment, a thousand states: an answer, and never a bug."""
+    async with edge.serving() as people:
+        answer = await people["alice"]("GET", f"/v1/jobs?{query}")
+    assert answer.status in {200, 400}, answer.body
+
+
+async def test_cursors_are_ours_or_none(edge: Edge):
+    """A cursor that somebody made up is refused, whatever is in it."""
+    async with edge.serving() as people:
+        for text in ("1:\0", "1:x", "x:y", f"{10**30}:x", "", ":", "-1:6f3b6c1e"):
+            cursor = base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+            answer = await people["alice"]("GET", f"/v1/jobs?cursor={cursor}x")
+            assert answer.status == 400, (text, answer.body)

@@ -16,6 +16,7 @@ from token_translator.signer.ledger import Ledger
 from token_translator.signer.persons import Persons
 from token_translator.signer.position import Position, encode
 from token_translator.signer.settings import SignerSettings
+from token_translator.starting import StartError
 
 INDEX_KEY_BYTES = 32
 
@@ -62,7 +63,8 @@ def open_current(url: str, history: str) -> Engine:
     """A database that is as it should be.
 
     Raises:
-        SettingsError: it is away, its tables are of another version, or its commits do not last.
+        SettingsError: its tables are of another version, or its commits do not last.
+        StartError: it is away.
     """
     engine = open_database(url)
     try:
@@ -70,7 +72,8 @@ def open_current(url: str, history: str) -> Engine:
             require_current(connection, history, "headgate-signer migrate")
             require_durable(connection)
     except OperationalError as error:
-        raise SettingsError(f"the database of {history} is away: {error.orig}") from error
+        # No fault of the settings: a supervisor tries again.
+        raise StartError(f"the database of {history} is away: {error.orig}") from error
     return engine
 
 

@@ -121,6 +121,19 @@ async def test_a_database_that_is_away(files: Files, folder: Path) -> None:
         assert "secret-word" not in complaint
 
 
+async def test_a_signers_database_that_is_away(make_signer: Any) -> None:
+    """The same for the signer's: a host that starts before its database is not given up."""
+    signer = make_signer()
+    config = signer.folder / "away.toml"
+    ledger = f"sqlite:///{signer.folder}/ledger.sqlite"
+    away = "postgresql+psycopg://headgate:secret-word@127.0.0.1:1/ledger"
+    config.write_text(signer.config.read_text().replace(ledger, away))
+    status, _, complaint = await run("token_translator.signer", "serve", "--config", config)
+    assert status == 1
+    sentence(complaint, "headgate-signer", "the database of ledger is away")
+    assert "secret-word" not in complaint
+
+
 @pytest.mark.parametrize(
     ("module", "verb"),
     [

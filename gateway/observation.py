@@ -1,5 +1,6 @@
 """What Slurm says of a job, in our words: the next revision of the row, without asking anybody."""
 
+from collections.abc import Mapping
 from datetime import datetime
 
 import msgspec
@@ -17,6 +18,8 @@ NO_ROOM = 196
 
 CANCELLED_CLAIM = "cancelled"
 """The claim of a row that was cancelled before it started: no start runs its payload."""
+
+NO_LIMITS: Mapping[str, int | None] = {}
 
 _HELD_REASONS = frozenset({"JobHeldUser", "JobHeldAdmin"})
 
@@ -57,8 +60,34 @@ def reason_in_words(reason: str) -> str:
     return "" if bare in {"", "None"} else _REASONS.get(bare, f"Slurm says {bare}")
 
 
-def observed(job: Job, row: QueuedJob, at: datetime) -> Job:
-    """A job as the queue shows it now; one that has ended there ends here."""
+def duration_in_words(seconds: int) -> str:
+    """A time as people say it, in its two largest units."""
+    words, rest = [], seconds
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
+        number, rest = divmod(rest, size)
+        if number:
+            words.append(f"{number} {unit}")
+    return " ".join(words[:2]) or "0 s"
+
+
+def _why(row: QueuedJob, limits: Mapping[str, int | None]) -> str:
+    """Why a job waits; with the numbers, where they are known."""
+    bare, minutes = row.reason.split("(", 1)[0].strip(), row.time_limit_minutes
+    for queue in row.partitions:
+        limit = limits.get(queue)
+        if bare == "PartitionTimeLimit" and limit and minutes and minutes * 60 > limit:
+            allowed, asked = duration_in_words(limit), duration_in_words(minutes * 60)
+            return f"its queue {queue} allows {allowed} and the job asks for {asked}"
+    return reason_in_words(row.reason)
+
+
+def observed(
+    job: Job, row: QueuedJob, at: datetime, limits: Mapping[str, int | None] = NO_LIMITS
+) -> Job:
+    """A job as the queue shows it now; one that has ended there ends here.
+
+    `limits` are the seconds that queues give, as far as they are known.
+    """
     if row.state.final:
         return _end(
             job,
@@ -77,7 +106,7 @@ def observed(job: Job, row: QueuedJob, at: datetime) -> Job:
     state = State.HELD if held else State.QUEUED if waiting else State.ACTIVE
     changes: dict[str, object] = {
         "state": state,
-        "status_message": reason_in_words(row.reason) if waiting else "",
+        "status_message": _why(row, limits) if waiting else "",
         "submitted_at": row.submitted_at,
         "effective": _effective(row),
         "missing_since": None,
@@ -277,7 +306,7 @@ def _cancelled(job: Job, *, by_site: bool) -> Failure:
 def _failure(job: Job, state: JobState) -> Failure:
     kind, retry, sentence = _FAILURES[state]
     seconds = job.effective.duration if job.effective else job.spec.attributes.duration
-    limit = f" of {seconds // 60} min" if seconds else ""
+    limit = f" of {duration_in_words(seconds)}" if seconds else ""
     nodes = f" ({job.nodes})" if job.nodes else ""
     return Failure(kind, sentence.format(limit=limit, nodes=nodes), retry)
 

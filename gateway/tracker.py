@@ -89,6 +89,7 @@ class Tracker:
             return
         rows = {row.job_id: row for row in await self._cluster.reader.jobs(ended=True)}
         await self._verify(jobs, rows)
+        limits = {queue.name: queue.max_duration for queue in self._cluster.queues}
         failed: list[_Change] = []
         elsewhere: list[tuple[Job, Job | None]] = []
         for job in jobs:
@@ -96,7 +97,7 @@ class Tracker:
             if row is None or self._verified.get(job.id) != _identity(row):
                 elsewhere.append((job, None))
                 continue
-            after = observed(job, row, self._clock.now())
+            after = observed(job, row, self._clock.now(), limits)
             if unexplained(job, row):
                 elsewhere.append((job, after))
             elif has_words(after):

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from gateway.clusters import Cluster, Clusters
+from gateway.clusters import Cluster, Clusters, Queue
 from gateway.jobs import Container, FailureKind, JobFiles, JobSpec, Resources, State
+from gateway.observation import duration_in_words
 from gateway.runner.plain import PlainRuntime
 from gateway.runner.udocker import UdockerRuntime, UdockerSettings
 from gateway.sessions.local import LocalSettings
@@ -236,3 +237,35 @@ async def test_planned_maintenance_is_shown():
     assert shown["queues"][0]["memory_per_node"] == 3 * 1024**3
     assert shown["read_at"]
     await clusters.close()
+
+
+async def test_a_job_that_asks_for_too_much_time_reads_how_much(world: World):
+    """While it waits in Slurm: the queue's limit and the request, in words."""
+    queue = Queue(
+        name="main",
+        is_default=True,
+        state="UP",
+        nodes=2,
+        max_duration=7200,
+        cores_per_node=1,
+        memory_per_node=1,
+        gpus_per_node=0,
+        gpu_types=(),
+    )
+    job = await world.queued(1)
+    world.row(job, JobState.PENDING, reason="PartitionTimeLimit", time_limit_minutes=180)
+    await world.look()
+    assert (await world.shown(job)).status_message == "asks for more time than its queue allows"
+    world.cluster.queues = (queue,)
+    await world.look()
+    words = "its queue main allows 2 h and the job asks for 3 h"
+    assert (await world.shown(job)).status_message == words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(30, "30 s"), (60, "1 min"), (90, "1 min 30 s"), (7200, "2 h"), (90000, "1 d 1 h")],
+)
+def test_durations_are_read_by_people(seconds: int, words: str):
+    """The two largest units that matter."""
+    assert duration_in_words(seconds) == words

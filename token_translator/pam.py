@@ -107,7 +107,11 @@ class PamLogins:
             token=token_fingerprint(principal),
         )
         return await self._recorded(
-            about, f"by token, as {username}", username, lambda: self._account(principal)
+            about,
+            f"by token, as {username}",
+            username,
+            realm=self.settings.realm,
+            find=lambda: self._account(principal),
         )
 
     async def opens_once(self, password: str, username: str, address: str, request_id: str) -> bool:
@@ -131,7 +135,11 @@ class PamLogins:
         # Who was suspended in the meantime does not get in with what they had.
         about = self._subject(login.identity, request_id)
         return await self._recorded(
-            about, how, username, lambda: self._accounts.account(login.identity, login.realm)
+            about,
+            how,
+            username,
+            realm=login.realm,
+            find=lambda: self._accounts.account(login.identity, login.realm),
         )
 
     async def password(self, principal: Principal, host: str | None) -> tuple[str, str, str]:
@@ -196,9 +204,15 @@ class PamLogins:
         about: wire.Subject,
         how: str,
         username: str,
+        *,
+        realm: str,
         find: Callable[[], Awaitable[Account]],
     ) -> bool:
-        """Whether the account found is the one asked for; the ledger has it before we say so."""
+        """Whether the account found is the one asked for; the ledger has it before we say so.
+
+        As with certificates, a hold is asked after once more behind that: recording may take its
+        time, and nothing ends a login of somebody who is suspended meanwhile.
+        """
         try:
             account = await find()
         except Unavailable:
@@ -211,6 +225,11 @@ class PamLogins:
             await self._refused(about, f"{how}: another account")
             return False
         await self._ledger.note(about, "pam_accepted", detail=how[:MAX_DETAIL])
+        try:
+            await self._accounts.require_free(Identity(about.iss, about.sub), realm)
+        except Forbidden as problem:
+            await self._refused(about, f"{how}: {problem.stable_code}")
+            raise
         return True
 
     async def _refused(self, about: wire.Subject, how: str) -> None:

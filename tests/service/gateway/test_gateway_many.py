@@ -21,10 +21,11 @@ async def test_a_batch_runs_and_is_found_by_its_label(alice: Any):
 
 
 async def test_a_held_job_runs_when_it_is_released(alice: Any):
-    """It stays where it is until then; who waits for its next state hears of it at once."""
-    spec = {"executable": "/bin/echo", "arguments": ["hi"], "attributes": {"hold": True}}
+    """It stays where it is until then, time to bring its files."""
+    spec = {"executable": "/bin/cat", "arguments": ["input"], "attributes": {"hold": True}}
     row = (await alice("POST", "/v1/jobs", json=spec)).json["id"]
     path = f"/v1/jobs/{row}"
+    assert (await alice("PUT", f"{path}/files/input", data=b"hi\n")).status == 201
     held = await alice("GET", path, headers={"Prefer": "wait=2"})
     assert (held.json["state"], "native_id" in held.json) == ("held", False)
     assert (await alice("POST", f"{path}/release")).json["state"] == "new"

@@ -16,8 +16,8 @@ from aiohttp.test_utils import unused_port
 from headgate.command import run
 from token_translator.grants import SFTP_COMMAND, Grant
 from token_translator.keys import ALL_TYPES, accept
-from token_translator.signer.krl import RevocationList
 from token_translator.signer import authority, certificate, signatures
+from token_translator.signer.krl import RevocationList
 
 pytestmark = pytest.mark.site
 

@@ -3,6 +3,9 @@
 from dataclasses import dataclass, field
 from datetime import datetime
 
+SUBJECT = r"^[^\x00-\x1f\x7f-\x9f\ud800-\udfff]{1,255}\Z"
+"""What a `sub` is here (OpenID Connect Core, section 2): what logs, ledgers and orders can hold."""
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Identity:

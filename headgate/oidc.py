@@ -10,7 +10,7 @@ import msgspec
 
 from headgate.clock import Clock
 from headgate.discovery import Discovery
-from headgate.identity import Identity, Principal
+from headgate.identity import SUBJECT, Identity, Principal
 from headgate.introspection import Inquiry, IntrospectionSettings
 from headgate.problems import Unauthenticated
 from headgate.settings import Section
@@ -23,7 +23,6 @@ Algorithm = Literal[
 Detail = Literal["groups", "assurance"]
 """What a service may want to know of a person that a token need not say."""
 SKEW = timedelta(seconds=60)
-MAX_SUBJECT = 255  # OpenID Connect Core, section 2
 MAX_TOKEN_BYTES = 16 * 1024
 OPAQUE = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 """RFC 6750, section 2.1. With two or four dots it is a JWS or a JWE, not opaque."""
@@ -207,7 +206,7 @@ class TokenVerifier:
         _check_purpose(claims)
         expires_at = self._check_times(issuer, claims)
         subject = claims.get("sub")
-        if not isinstance(subject, str) or not subject or len(subject) > MAX_SUBJECT:
+        if not isinstance(subject, str) or not re.match(SUBJECT, subject):
             raise Unauthenticated("The token has no usable subject.")
         client_id = _client_id(claims)
         audience = _words(claims.get("aud"))
@@ -265,11 +264,9 @@ class TokenVerifier:
         client_id: str,
         also_accept: frozenset[str],
     ) -> None:
-        accepted = {self._audience, *issuer.audiences, *also_accept}
-        if audience & accepted:
-            return
         from_client = issuer.client_audiences.get(client_id, ()) if client_id else ()
-        if audience & set(from_client) or (not audience and "" in from_client):
+        accepted = {self._audience, *issuer.audiences, *also_accept, *from_client}
+        if audience & accepted or (not audience and "" in from_client):
             return
         raise Unauthenticated(
             f"The token is meant for another service; ask for the audience {self._audience}."

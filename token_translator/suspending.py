@@ -9,7 +9,7 @@ import msgspec
 import structlog
 
 from headgate.clock import Clock
-from headgate.identity import Identity
+from headgate.identity import SUBJECT, Identity
 from headgate.problems import Fault, Invalid, Unavailable
 from token_translator import wire
 from token_translator.changes import SETTLED_SECONDS
@@ -20,10 +20,8 @@ log = structlog.get_logger(__name__)
 
 MAX_SHOWN = 1000
 
-# All end up in logs: no line breaks, no control characters. Not `$`: see `SealRequest`.
-SubjectName = Annotated[
-    str, msgspec.Meta(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f\x7f-\x9f]+\Z")
-]
+SubjectName = Annotated[str, msgspec.Meta(pattern=SUBJECT)]
+# It ends up in logs: no line breaks, no control characters. Not `$`: see `SealRequest`.
 Reason = Annotated[
     str, msgspec.Meta(min_length=1, max_length=1000, pattern=r"^[^\x00-\x1f\x7f-\x9f]+\Z")
 ]

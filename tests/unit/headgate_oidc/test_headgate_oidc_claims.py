@@ -103,10 +103,19 @@ async def test_nothing_is_fetched_for_a_stranger(
     await refused(verifier, issuer.token(iss=silent, header={"jku": f"{silent}jwk"}), "not trusted")
 
 
-@pytest.mark.parametrize("sub", [None, "", 1, "s" * 10_000, ["alice"], True])
+@pytest.mark.parametrize("sub", [None, "", 1, "s" * 256, "s" * 10_000, ["alice"], True])
 async def test_subjects(verifier: TokenVerifier, issuer: Any, sub: Any) -> None:
     """A subject is a text of one to 255 characters (OpenID Connect Core, section 2)."""
     await refused(verifier, issuer.token(sub=sub), "subject")
+
+
+@pytest.mark.parametrize("odd", ["\x00", "\x1b", "\n", "\x7f", "\x85"])
+@pytest.mark.parametrize("around", ["{}erin", "er{}in", "erin{}"])
+async def test_subjects_that_nobody_could_suspend(
+    verifier: TokenVerifier, issuer: Any, odd: str, around: str
+) -> None:
+    """What no log, ledger and no order to suspend may hold signs in nowhere."""
+    await refused(verifier, issuer.token(sub=around.format(odd)), "subject")
 
 
 @pytest.mark.parametrize(

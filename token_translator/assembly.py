@@ -122,6 +122,8 @@ async def assembled(
     signer = SignerClient(path=settings.signer.socket, timeout=settings.signer.timeout)
     continuity = continuity_of(settings, engine, signer, clock)
     feed = Feed(source=DatabaseHolds(engine), clock=clock, whole=continuity)
+    lists = RevocationLists(signer=signer, clock=clock)
+    revocations = revocations_of(engine, signer, lists, clock)
     try:
         async with outside_world(settings, clock, engine) as outside:
             app = api.create(
@@ -138,6 +140,7 @@ async def assembled(
                 delegations=Delegations(
                     seals=seals,
                     certificates=signer,
+                    orders=revocations,
                     clock=clock,
                     max_age=timedelta(seconds=settings.delegation.max_age),
                 ),
@@ -169,7 +172,8 @@ async def assembled(
                 feed,
                 continuity,
                 engine=engine,
-                signer=signer,
+                lists=lists,
+                revocations=revocations,
                 callers=outside.callers,
                 clock=clock,
                 at_work=at_work,
@@ -188,14 +192,13 @@ async def _denying(
     continuity: Continuity,
     *,
     engine: AsyncEngine,
-    signer: SignerClient,
+    lists: RevocationLists,
+    revocations: Revocations,
     callers: Callers,
     clock: Clock,
     at_work: bool,
 ) -> AsyncIterator[None]:
     """Holds, revocations, their list and their feed, at work while the context is open."""
-    lists = RevocationLists(signer=signer, clock=clock)
-    revocations = revocations_of(engine, signer, lists, clock)
     suspending = suspending_of(settings, engine, revocations, clock, tell=feed.look)
     administrators = Administrators(settings.administrators, clock)
     routes_holds.add(app, callers, administrators, suspending)

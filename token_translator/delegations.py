@@ -1,18 +1,18 @@
 """What a person's jobs may still do without a token: seen by the person, and ended by them."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import islice
 from typing import Protocol
 from uuid import UUID
 
 from headgate.clock import Clock
 from headgate.identity import Identity
-from headgate.problems import NotFound
+from headgate.problems import NotFound, Unavailable
 from token_translator import wire
-from token_translator.seals import ENDED, Place, Seal, SealStore
+from token_translator.revocations import Order
+from token_translator.seals import Place, Seal, SealStore
 
 
 class Certificates(Protocol):
@@ -21,8 +21,12 @@ class Certificates(Protocol):
     async def live(self, identity: Identity) -> Sequence[wire.LiveCertificate]:
         """All of one identity's."""
 
-    async def revoke(self, *, serials: tuple[int, ...], reason: str, by: str) -> wire.Revoked:
-        """Revoke some of them, for good."""
+
+class Orders(Protocol):
+    """Who has orders to revoke carried out that are written down."""
+
+    async def carry_out(self, order: Order) -> wire.Revoked | None:
+        """Carry one out; None: it will be, once the signer answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +47,17 @@ class Delegations:
     """Lists and ends. `max_age` is how long a seal is good for."""
 
     def __init__(
-        self, *, seals: SealStore, certificates: Certificates, clock: Clock, max_age: timedelta
+        self,
+        *,
+        seals: SealStore,
+        certificates: Certificates,
+        orders: Orders,
+        clock: Clock,
+        max_age: timedelta,
     ) -> None:
         self._seals = seals
         self._certificates = certificates
+        self._orders = orders
         self._clock = clock
         self._max_age = max_age
 
@@ -76,23 +87,18 @@ class Delegations:
     async def end(self, identity: Identity, row: UUID) -> None:
         """End what was sealed for a row: no certificate any more, the living ones revoked.
 
-        May be asked again, where the signer was away the first time.
+        Where the signer is away, they are revoked once it answers, asked again or not.
 
         Raises:
             NotFound: `seal_unknown`: nobody sealed this row for this person.
             Unavailable: the database or the signer is away.
         """
-        if not await self._seals.end(identity, row, self._clock.now()):
+        order = await self._seals.end(identity, row, self._clock.now())
+        if order is None:
             raise NotFound("There is no such delegation of yours.", code="seal_unknown")
-        live = await self._certificates.live(identity)
-        mine = (found for found in live if found.row == str(row) and not found.revoked)
-        by = f"owner:{identity.iss}#{identity.sub}"
-        for serials in _batched((found.serial for found in mine), wire.MAX_REVOKED_AT_ONCE):
-            await self._certificates.revoke(serials=serials, reason=ENDED, by=by)
-
-
-def _batched(numbers: Iterable[int], size: int) -> Iterator[tuple[int, ...]]:
-    """The numbers in tuples of at most that many."""
-    rest = iter(numbers)
-    while part := tuple(islice(rest, size)):
-        yield part
+        if await self._orders.carry_out(order) is None:
+            raise Unavailable(
+                "It is ended; certificates that live are revoked once the signer answers.",
+                code="signer_away",
+                retry_after=1,
+            )

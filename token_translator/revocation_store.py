@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
-from sqlalchemy import Row, delete, insert, select
+from sqlalchemy import Row, and_, delete, insert, select
 from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
@@ -30,11 +30,20 @@ async def write(connection: AsyncConnection, order: Order) -> None:
             serials=msgspec.json.encode(wanted.serials).decode(),
             keys=msgspec.json.encode(wanted.keys).decode(),
             authority=wanted.authority,
+            row=wanted.row,
             reason=wanted.reason,
             ordered_by=wanted.by,
             ordered_at=int(order.at.timestamp()),
         )
     )
+
+
+async def of_row(connection: AsyncConnection, identity: Identity, row: str) -> Order | None:
+    """The order for a row that the signer has still to hear of, if there is one."""
+    orders = REVOCATION_ORDERS.c
+    mine = and_(orders.row == row, orders.iss == identity.iss, orders.sub == identity.sub)
+    found = (await connection.execute(select(REVOCATION_ORDERS).where(mine).limit(1))).first()
+    return None if found is None else _order(found)
 
 
 class DatabaseOrders:
@@ -80,6 +89,7 @@ def _order(row: Row[Any]) -> Order:
         identity=None if row.iss is None else Identity(row.iss, row.sub),
         keys=msgspec.json.decode(row.keys, type=tuple[str, ...]),
         authority=row.authority,
+        row=row.row,
     )
     return Order(row.id, datetime.fromtimestamp(row.ordered_at, UTC), wanted)
 

@@ -3,9 +3,10 @@
 import asyncio
 import base64
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Protocol
 from uuid import UUID
 
@@ -29,7 +30,8 @@ UNDER_WAY = timedelta(seconds=3)
 class Revocation:
     """What is to be revoked, why and by whose word (`peer:…`, `admin:…`, `local:…`).
 
-    `identity`: all of its unexpired certificates. `keys` and `authority` are fingerprints.
+    `identity`: all of its unexpired certificates; with `row` those that were made for that row
+    alone. `keys` and `authority` are fingerprints.
     """
 
     reason: str
@@ -38,6 +40,7 @@ class Revocation:
     identity: Identity | None = None
     keys: tuple[str, ...] = ()
     authority: str = ""
+    row: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,9 @@ class Signer(Protocol):
 
     async def revoked(self, known: str = "") -> wire.RevokedNow:
         """The list of now, without its bytes where they are `known`; raises `Unavailable`."""
+
+    async def live(self, identity: Identity) -> Sequence[wire.LiveCertificate]:
+        """All of one identity's unexpired certificates; raises `Unavailable`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,14 +171,7 @@ class Revocations:
         """Carry out what is written down already; as `order`. Done twice, it is done once."""
         wanted = order.revocation
         try:
-            revoked = await self._signer.revoke(
-                reason=wanted.reason,
-                by=wanted.by,
-                serials=wanted.serials,
-                identity=wanted.identity,
-                keys=wanted.keys,
-                authority=wanted.authority,
-            )
+            revoked = await self._revoke(wanted)
         except (Forbidden, Invalid) as refusal:
             log.warning("revocation_refused", order=str(order.id), by=wanted.by, why=str(refusal))
             await self._orders.done(order.id)
@@ -184,6 +183,27 @@ class Revocations:
             self._lists.expire()
         log.info("revoked", order=str(order.id), by=wanted.by, version=revoked.version)
         await self._orders.done(order.id)
+        return revoked
+
+    async def _revoke(self, wanted: Revocation) -> wire.Revoked:
+        if wanted.identity is not None and wanted.row:
+            return await self._revoke_row(wanted, wanted.identity)
+        return await self._signer.revoke(
+            reason=wanted.reason,
+            by=wanted.by,
+            serials=wanted.serials,
+            identity=wanted.identity,
+            keys=wanted.keys,
+            authority=wanted.authority,
+        )
+
+    async def _revoke_row(self, wanted: Revocation, identity: Identity) -> wire.Revoked:
+        """What lives by the time this is carried out, not by the time it was ordered."""
+        revoked = wire.Revoked(0, 0, (), "nothing")
+        live = await self._signer.live(identity)
+        mine = (one.serial for one in live if one.row == wanted.row and not one.revoked)
+        for serials in _batched(mine, wire.MAX_REVOKED_AT_ONCE):
+            revoked = await self._signer.revoke(reason=wanted.reason, by=wanted.by, serials=serials)
         return revoked
 
     async def catch_up(self) -> None:
@@ -206,3 +226,10 @@ class Revocations:
             return await self.carry_out(order)
         except (Forbidden, Invalid) as refusal:
             return refusal
+
+
+def _batched(numbers: Iterable[int], size: int) -> Iterator[tuple[int, ...]]:
+    """The numbers in tuples of at most that many."""
+    rest = iter(numbers)
+    while part := tuple(islice(rest, size)):
+        yield part

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from headgate.identity import Identity
 from headgate.problems import Conflict
+from token_translator.revocations import Order
 
 PROGRAM = re.compile(r"(/[A-Za-z0-9._-]+)+")
 _UUID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
@@ -93,8 +94,11 @@ class SealStore(Protocol):
     ) -> Sequence[Seal]:
         """A person's seals made later than `since`, the newest first: those behind a place."""
 
-    async def end(self, identity: Identity, row: UUID, at: datetime) -> int:
-        """Take a person's seals of that row back, for good; how many there are."""
+    async def end(self, identity: Identity, row: UUID, at: datetime) -> Order | None:
+        """Take a person's seals of that row back, for good; None: there are none.
+
+        With that is written down, once, the order to revoke what lives for the row: this one.
+        """
 
 
 def settle(wanted: Sequence[Seal], known: Sequence[Seal]) -> list[bool | Conflict]:

@@ -18,11 +18,12 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from headgate.identity import Identity
 from headgate.problems import Unavailable
-from token_translator import note_store
+from token_translator import note_store, revocation_store
 from token_translator.database import READ_ONLY, answering
 from token_translator.group_commit import GroupCommit
 from token_translator.notes import Note
-from token_translator.seals import Place, Seal, settle
+from token_translator.revocations import Order, Revocation
+from token_translator.seals import ENDED, Place, Seal, settle
 from token_translator.tables import SEALS
 
 
@@ -65,14 +66,20 @@ class DatabaseSeals:
         async with answering(), self._reader.connect() as connection:
             return [_seal(row) for row in await connection.execute(wanted)]
 
-    async def end(self, identity: Identity, row: UUID, at: datetime) -> int:
-        """Take a person's seals of that row back, for good; how many there are."""
+    async def end(self, identity: Identity, row: UUID, at: datetime) -> Order | None:
+        """Take a person's seals of that row back, for good; None: there are none.
+
+        With that is written down, once, the order to revoke what lives for the row: this one.
+        """
+        by = f"owner:{identity.iss}#{identity.sub}"
+        order = Order(uuid4(), at, Revocation(ENDED, by, identity=identity, row=str(row)))
         mine = and_(SEALS.c.row == row, SEALS.c.iss == identity.iss, SEALS.c.sub == identity.sub)
         end = update(SEALS).where(mine, SEALS.c.ended_at.is_(None))
         end = end.values(ended_at=int(at.timestamp()))
         async with answering(), self._engine.begin() as connection:
             ended = await connection.execute(end.returning(SEALS.c.instance, SEALS.c.realm))
-            for seal in ended.all():
+            new = ended.all()
+            for seal in new:
                 note = Note(
                     id=uuid4(),
                     at=at,
@@ -86,7 +93,13 @@ class DatabaseSeals:
                     row=str(row),
                 )
                 await note_store.write(connection, note)
-            return len((await connection.execute(select(SEALS.c.row).where(mine))).all())
+            if new:
+                await revocation_store.write(connection, order)
+                return order
+            if (await connection.execute(select(SEALS.c.row).where(mine))).first() is None:
+                return None
+            # Ended before: the order is done, or waits; without it this one changes nothing.
+            return await revocation_store.of_row(connection, identity, str(row)) or order
 
     async def ready(self) -> str:
         """A readiness check: whether the database answers."""

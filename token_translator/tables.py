@@ -91,6 +91,7 @@ REVOCATION_ORDERS = Table(
     Column("serials", Text, nullable=False),
     Column("keys", Text, nullable=False),
     Column("authority", String(50), nullable=False),
+    Column("row", String(36), nullable=False, server_default=""),
     Column("reason", String(1000), nullable=False),
     Column("ordered_by", String(1400), nullable=False),
     Column("ordered_at", BigInteger, nullable=False),

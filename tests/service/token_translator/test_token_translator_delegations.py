@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -11,6 +12,7 @@ import pytest
 import structlog
 
 from headgate.command import Completed, run
+from tests.service.token_translator.denial_world import until_revoked
 
 SEALS, DELEGATED, MINE = "/v1/seals", "/v1/delegated-certificates", "/v1/delegations"
 DIGEST = "ab" * 32
@@ -79,6 +81,20 @@ async def test_what_is_ended_stays_ended(site: Any, key_line: str) -> None:
     assert (found["state"], found["certificates"][0]["revoked"]) == ("ended", True)
     assert (await end(site, row)).status == 204
     assert (await certificate(site, other, key_line)).status == 201
+
+
+async def test_an_end_is_carried_out_by_a_signer_that_comes_back(
+    start: Any, make_signer: Callable[..., Any], key_line: str, tmp_path: Path
+) -> None:
+    """Whoever was told that the signer is away need not ask again: what lives is revoked."""
+    signer = await asyncio.to_thread(make_signer)
+    async with start(own=signer) as site:
+        row = await sealed(site)
+        lives = await (await certificate(site, row, key_line)).json()
+        await asyncio.to_thread(signer.kill)
+        await problem(await end(site, row), 503, "signer_away")
+        await asyncio.to_thread(signer.start)
+        await until_revoked(site, lives["certificate"], tmp_path)
 
 
 @pytest.mark.parametrize("row", ["nonsense", "5e1f7a1c-0d5b-4b52-9a52-6b7f3a1d2c4e"])

@@ -56,6 +56,7 @@ class Signer:
         self.revocations: list[dict[str, Any]] = []
         self.failure: Exception | None = None
         self.fails_for: tuple[int, ...] = ()
+        self.alive: list[wire.LiveCertificate] = []
         self.asked = self.sent = 0
         self.version = 0
 
@@ -68,6 +69,13 @@ class Signer:
         self.revocations.append(wanted)
         self.version += 1
         return wire.Revoked(1, self.version, wanted["serials"])
+
+    async def live(self, identity: Identity) -> Sequence[wire.LiveCertificate]:
+        """Alice's."""
+        assert identity == ALICE
+        if self.failure is not None:
+            raise self.failure
+        return self.alive
 
     async def revoked(self, known: str = "") -> wire.RevokedNow:
         """A list that says how many revocations there were."""
@@ -178,6 +186,25 @@ async def test_an_order_waits_for_a_signer_that_is_away(bench: Bench, failure: E
     bench.signer.failure = None
     await bench.revocations.catch_up()
     assert [one["serials"] for one in bench.signer.revocations] == [(7,)]
+    assert bench.orders.kept == {}
+
+
+async def test_an_order_for_a_row_finds_what_lives_when_it_is_carried_out(bench: Bench):
+    """Of that row and not revoked yet; a signer that was away is asked once it is back."""
+    expiry = bench.clock.now() + timedelta(minutes=5)
+    ended = Revocation("ended", "owner:x", identity=ALICE, row="this")
+    bench.signer.failure = AWAY
+    assert await bench.revocations.order(Order(uuid4(), bench.clock.now(), ended)) is None
+    bench.signer.failure = None
+    bench.signer.alive = [
+        wire.LiveCertificate(4, expiry, "sealed", row="this"),
+        wire.LiveCertificate(3, expiry, "sealed", row="other"),
+        wire.LiveCertificate(2, expiry, "sealed", revoked=True, row="this"),
+        wire.LiveCertificate(1, expiry, "sealed", row="this"),
+    ]
+    bench.clock.advance(UNDER_WAY.total_seconds())
+    await bench.revocations.catch_up()
+    assert bench.signer.revocations == [{"reason": "ended", "by": "owner:x", "serials": (4, 1)}]
     assert bench.orders.kept == {}
 
 

@@ -12,6 +12,7 @@ import pytest
 from headgate.identity import Identity
 from headgate.problems import Conflict, Unavailable
 from token_translator.database import open_async_database, upgrade
+from token_translator.revocation_store import DatabaseOrders
 from token_translator.seals import Place, Seal
 from token_translator.store import DatabaseSeals
 
@@ -121,9 +122,35 @@ async def test_a_persons_own(store: DatabaseSeals) -> None:
     for days, rows in ((3, [new, old]), (1, [new])):
         found_then = await store.of(ALICE, since=NOW - timedelta(days=days), limit=9)
         assert [one.row for one in found_then] == rows
-    assert await store.end(ALICE, new, NOW) == 1
-    assert await store.end(ALICE, new, NOW + timedelta(hours=1)) == 1
+    assert await store.end(ALICE, new, NOW) is not None
+    assert await store.end(ALICE, new, NOW + timedelta(hours=1)) is not None
     found = await store.find("gateway", new)
     assert found is not None
     assert found.ended_at == NOW
-    assert await store.end(Identity("https://iam.example/", "bob"), old, NOW) == 0
+    assert await store.end(Identity("https://iam.example/", "bob"), old, NOW) is None
+
+
+async def test_an_end_leaves_one_order(url: str, store: DatabaseSeals) -> None:
+    """What is to be revoked is written down with the end, once; asked again it is that order."""
+    one, other = uuid4(), uuid4()
+    for row in (one, other):
+        await store.add(seal(row))
+    first = await store.end(ALICE, one, NOW)
+    second = await store.end(ALICE, other, NOW)
+    assert first is not None
+    assert second is not None
+    assert first.revocation.by == "owner:https://iam.example/#alice"
+    assert (first.revocation.identity, first.revocation.row) == (ALICE, str(one))
+    assert await store.end(ALICE, one, NOW + timedelta(hours=1)) == first
+    engine = open_async_database(url)
+    orders = DatabaseOrders(engine)
+    assert {order.id: order for order in await orders.pending()} == {
+        first.id: first,
+        second.id: second,
+    }
+    await orders.done(first.id)
+    again = await store.end(ALICE, one, NOW)
+    assert again is not None
+    assert again.revocation == first.revocation
+    assert await orders.pending() == [second]
+    await engine.dispose()

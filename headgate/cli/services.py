@@ -188,6 +188,20 @@ class Services:
             async with self._service(TokenTranslator, at) as client:
                 yield client, site
 
+    @contextlib.asynccontextmanager
+    async def anybodys_translator(
+        self, site: SavedSite, policy: RetryPolicy
+    ) -> AsyncIterator[TokenTranslator]:
+        """The translator of a described site without a token, for what it tells everybody.
+
+        Raises:
+            CommandFailure: an address that is none.
+        """
+        async with self.http() as session:
+            at = _At(site, site.token_translator, session, None, policy)
+            async with self._service(TokenTranslator, at) as client:
+                yield client
+
     def token_given(self) -> bool:
         """Whether a token was given, by option or variable, that goes before all that is saved."""
         environ = self.places.environ

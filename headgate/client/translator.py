@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from http import HTTPStatus
 
 import msgspec
 
@@ -11,6 +12,13 @@ from headgate.client.transport import Request
 from headgate.client.values import Certificate, Delegation, Hold
 
 MOST_PAGES = 100
+
+
+class RevocationList(msgspec.Struct, frozen=True):
+    """What OpenSSH's RevokedKeys reads, and the name of this state of it (an ETag, in quotes)."""
+
+    content: bytes
+    etag: str
 
 
 class _Delegations(msgspec.Struct, frozen=True):
@@ -58,6 +66,17 @@ class TokenTranslator(ServiceClient):
         except NotFoundError:
             return None
         return answer.body.decode(errors="replace")
+
+    async def revocation_list(self, known: str = "") -> RevocationList | None:
+        """The certificates and keys that nodes accept no more; None where it is the known one.
+
+        `known` is the `etag` of the list that one has. Raises `NotFoundError` where there is none.
+        """
+        headers = {"If-None-Match": known} if known.isprintable() and known else {}
+        answer = await self._send(Request("GET", "/v1/krl", headers=headers, anonymous=True))
+        if answer.status == HTTPStatus.NOT_MODIFIED:
+            return None
+        return RevocationList(answer.body, answer.headers.get("ETag", ""))
 
     async def delegations(self) -> Sequence[Delegation]:
         """What services may still do for the caller without a token, the newest first."""

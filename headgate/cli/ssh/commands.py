@@ -18,6 +18,7 @@ from headgate.cli.ssh import arguments as ssh_arguments
 from headgate.cli.ssh import config, hosts
 from headgate.cli.ssh.identity import About, Identities, Identity
 from headgate.cli.ssh.renewal import renew, use
+from headgate.cli.ssh.revocation import revoked
 from headgate.cli.wording import harmless, moment
 
 _REALM = click.option("--realm", default="", metavar="NAME", help="Where a site has several.")
@@ -267,8 +268,10 @@ async def _show(run: Invocation) -> None:
         about, until = identity.about, identity.until()
         if about is None or until is None:
             continue
-        documents.append(_document(identity, about))
+        withdrawn = until > now and await revoked(run, identity, about)
+        documents.append({**_document(identity, about), "revoked": withdrawn})
         left = moment(until, now) if until > now else f"ended {moment(until, now)}"
+        left = "revoked" if withdrawn else left
         key = {"agent": "ssh-agent", "file": str(identity.directory)}.get(identity.where(), "gone")
         nodes = ", ".join(node.host for node in about.site.login_nodes)
         rows.append((about.site.url, harmless(about.account), nodes or "-", left, key))

@@ -17,6 +17,10 @@ PUBLIC = KEY + ".pub"
 CERTIFICATE = KEY + "-cert.pub"
 KNOWN_HOSTS = "known_hosts"
 ABOUT = "identity.json"
+ASKED = "revocations_asked"
+"""Written when the site last said, or did not say, that the certificate is not revoked."""
+ASK_SECONDS = 60.0
+"""How long that is good for, where ssh asks."""
 QUICK = ("ssh-renew", "--quiet")
 _MAX_BYTES = 64 * 1024
 
@@ -24,9 +28,18 @@ _MAX_BYTES = 64 * 1024
 def nothing_to_do(arguments: Sequence[str], environ: Mapping[str, str]) -> bool:
     """Whether this is the command line of `Match exec`, and the certificate is good as it is."""
     quick = tuple(arguments[:2]) == QUICK and len(arguments) == len(QUICK) + 1
-    if not quick or not ready(arguments[2], environ, time.time()):
+    if not quick or not ready(arguments[2], environ, now := time.time()):
         return False
-    return ours(arguments[2], environ)
+    return asked(arguments[2], now, ASK_SECONDS) and ours(arguments[2], environ)
+
+
+def asked(directory: str, now: float, seconds: float) -> bool:
+    """Whether the site was asked that lately whether it has revoked the certificate."""
+    try:
+        written = os.lstat(os.path.join(directory, ASKED)).st_mtime  # noqa: PTH118 - as below
+    except OSError:
+        return False
+    return 0 <= now - written < seconds
 
 
 def ours(directory: str, environ: Mapping[str, str]) -> bool:

@@ -110,6 +110,7 @@ class Identity:
         private_files.write(self.path(files.PUBLIC), public_line(key).encode() + b"\n")
         private_files.write(self.path(files.CERTIFICATE), line.encode() + b"\n")
         private_files.write(self.path(files.ABOUT), msgspec.json.encode(about))
+        private_files.write(self.path(files.ASKED), b"")  # a new one is not revoked
         return place
 
     def _into_agent(
@@ -150,7 +151,7 @@ class Identity:
         if agent := self._agent():
             with contextlib.suppress(AgentError):
                 self._out_of(agent)
-        for name in (files.KEY, files.PUBLIC, files.CERTIFICATE):
+        for name in (files.KEY, files.PUBLIC, files.CERTIFICATE, files.ASKED):
             private_files.remove(self.path(name))
 
     def until(self) -> datetime | None:

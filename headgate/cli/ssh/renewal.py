@@ -12,6 +12,7 @@ from headgate.cli.places import Places
 from headgate.cli.sites import SavedSite
 from headgate.cli.ssh import files, hosts
 from headgate.cli.ssh.identity import About, Identity, public_line
+from headgate.cli.ssh.revocation import revoked
 from headgate.cli.ssh.strictness import refuses_unknown
 from headgate.cli.wording import harmless
 from headgate.client import HeadgateError, RetryPolicy, TokenTranslator
@@ -23,7 +24,9 @@ POLICY = RetryPolicy(deadline=15.0, attempt=8.0)
 
 
 async def renew(run: Invocation, identity: Identity, realm: str, *, force: bool = False) -> About:
-    """Make an identity good for some time; what it is then. Asks nobody if it is.
+    """Make an identity good for some time; what it is then.
+
+    If it is, nobody is asked but the site, now and then, whether it has revoked the certificate.
 
     With a given token it asks always. If it fails then, or the identity is not the saved login's
     own, that identity is forgotten: ssh would offer it from the agent. `force`: for a new key.
@@ -36,7 +39,11 @@ async def renew(run: Invocation, identity: Identity, realm: str, *, force: bool 
         if run.token_given() or not _of_the_login(run, about):
             failed.callback(identity.forget)
         elif about is not None and not force and identity.ready(run.clock.now()):
-            return about
+            if not await revoked(run, identity, about):
+                return about
+            if not (run.quiet or run.as_json):
+                run.screen.note("Your SSH certificate was revoked; asking for another.")
+            identity.forget()  # it opens nothing, and its key may be why
         about = await _certified(run, identity, realm, new_key=force)
         failed.pop_all()
     return about

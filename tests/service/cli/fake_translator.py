@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import time
+from base64 import b64decode
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -22,6 +23,7 @@ from headgate.problems import Forbidden, NotFound, Unauthenticated
 from headgate.web import bearer_token, create_app
 from testbed.issuer.core import Issuer
 from testbed.issuer.tokens import Issued
+from token_translator.signer.krl import RevocationList
 
 
 @dataclass
@@ -42,6 +44,10 @@ class FakeTranslator:
     answered: str = ""
     page: int = 1000
     holds: list[dict[str, Any]] = field(default_factory=list)
+    revoked: set[int] = field(default_factory=set)
+    list_bytes: bytes | None = b""
+    lists_asked: int = 0
+    lists_sent: int = 0
     gate: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
@@ -110,6 +116,22 @@ class FakeTranslator:
             raise NotFound("There are none.")
         return web.Response(text=self.known_hosts)
 
+    async def revocation_list(self, request: web.Request) -> web.Response:
+        """What is revoked, as sshd reads it; `list_bytes` None: there is none, or these bytes."""
+        self.lists_asked += 1
+        if self.list_bytes is None:
+            raise NotFound("There is none.")
+        etag = f"{sorted(self.revoked)}"
+        if any(tag.value == etag for tag in request.if_none_match or ()):
+            return web.Response(status=304, headers={"ETag": f'"{etag}"'})
+        self.lists_sent += 1
+        authority = b64decode(self.host_line("x").split()[3])
+        ranges = tuple((serial, serial) for serial in sorted(self.revoked))
+        made = RevocationList(
+            len(ranges), datetime.fromtimestamp(0, UTC), certifying=(authority,), serials=ranges
+        )
+        return web.Response(body=self.list_bytes or made.encode(), headers={"ETag": f'"{etag}"'})
+
     async def list_delegations(self, request: web.Request) -> web.Response:
         """As it was told."""
         self.admit(request)
@@ -152,6 +174,7 @@ async def running(issuer: Issuer) -> AsyncIterator[FakeTranslator]:
     app = create_app()
     app.router.add_post("/v1/certificates", translator.certify)
     app.router.add_get("/v1/known_hosts", translator.hosts)
+    app.router.add_get("/v1/krl", translator.revocation_list)
     app.router.add_get("/v1/holds/mine", translator.own_holds)
     app.router.add_get("/v1/delegations", translator.list_delegations)
     app.router.add_delete("/v1/delegations/{row}", translator.end_delegation)

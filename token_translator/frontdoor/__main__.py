@@ -23,7 +23,7 @@ from headgate.peers import PeerSigner
 from headgate.settings import load, read_secret, show
 from headgate.systemd import notify
 from token_translator.frontdoor.admission import Admission
-from token_translator.frontdoor.attempts import Attempts
+from token_translator.frontdoor.attempts import Attempts, check_place
 from token_translator.frontdoor.descriptors import fitted, raised
 from token_translator.frontdoor.devices import DeviceFlow
 from token_translator.frontdoor.door import Door, listening, options
@@ -44,7 +44,7 @@ START_SECONDS = 3.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb; the exit status is 78 where the settings are wrong."""
+    """Run one verb; the exit status is 78 where the settings are wrong, 1 for a busy address."""
     chosen = _parser().parse_args(argv)
     os.umask(0o077)  # the state says from where people come
     return said("headgate-frontdoor", lambda: _run(chosen))
@@ -80,6 +80,8 @@ def _check(settings: Settings) -> None:
     options(settings)
     _signer(settings, SystemClock())
     check_known_hosts(settings.nodes)
+    check_place(Path(settings.state))
+    _client_secret(settings)
 
 
 def _signer(settings: Settings, clock: Clock) -> PeerSigner:
@@ -100,7 +102,8 @@ async def assembled(settings: Settings, clock: Clock) -> AsyncIterator[Running]:
     """The front door, open while the context is; at its end every connection is ended.
 
     Raises:
-        SettingsError: a file is not as the settings say, or the address cannot be listened at.
+        SettingsError: a file is not as the settings say.
+        StartError: the address cannot be listened at.
     """
     _check(settings)
     async with contextlib.AsyncExitStack() as stack:
@@ -179,8 +182,15 @@ def _devices(settings: Settings, session: aiohttp.ClientSession, clock: Clock) -
     flow = settings.device_flow
     if flow is None:
         return None
-    secret = read_secret(Path(flow.client_secret_file)).decode() if flow.client_secret_file else ""
+    secret = _client_secret(settings)
     return DeviceFlow(flow, secret=secret, audience=settings.audience, session=session, clock=clock)
+
+
+def _client_secret(settings: Settings) -> str:
+    flow = settings.device_flow
+    if flow is None or not flow.client_secret_file:
+        return ""
+    return read_secret(Path(flow.client_secret_file)).decode()
 
 
 async def _serve(settings: Settings) -> None:

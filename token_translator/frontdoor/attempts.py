@@ -4,6 +4,7 @@ Beside them, from where an identity has logged in by browser: that is what is ph
 """
 
 import hashlib
+import os
 import sqlite3
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -29,6 +30,26 @@ CREATE TABLE IF NOT EXISTS sources (
     PRIMARY KEY (name, source)
 );
 """
+
+
+def check_place(path: Path) -> None:
+    """Whether the file can be there; nothing is made or changed.
+
+    Raises:
+        SettingsError: naming what is missing, or closed to us.
+    """
+    folder = path.parent
+    try:
+        if not folder.is_dir():
+            raise SettingsError(f"state: {folder}: no such folder; make it, this user's, mode 0700")
+        if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+            raise SettingsError(f"state: {folder}: this user may not write there")
+        if path.exists() and not path.is_file():
+            raise SettingsError(f"state: {path}: not a file")
+        if path.exists() and not os.access(path, os.R_OK | os.W_OK):
+            raise SettingsError(f"state: {path}: not this user's to read and write")
+    except OSError as error:
+        raise SettingsError(f"state: {error.filename}: {error.strerror}") from error
 
 
 class Attempts:

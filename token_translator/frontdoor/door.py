@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from token_translator.frontdoor.limits import Place
 from token_translator.frontdoor.settings import Settings
 from token_translator.frontdoor.visit import House, Visit
 from token_translator.signer.files import read_private
+from token_translator.starting import StartError
 
 log = structlog.get_logger(__name__)
 
@@ -156,7 +158,7 @@ async def listening(host: str, port: int) -> AsyncIterator[socket.socket]:
     """The socket; its name says the port where that was 0.
 
     Raises:
-        SettingsError: the address cannot be listened at.
+        StartError: the address cannot be listened at. It may be free at the next try.
     """
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -164,7 +166,10 @@ async def listening(host: str, port: int) -> AsyncIterator[socket.socket]:
             (host, port), family=family, backlog=BACKLOG, dualstack_ipv6=host == "::"
         )
     except OSError as error:
-        raise SettingsError(f"listen: {host} port {port}: {error.strerror}") from error
+        # The resolver's errors have numbers of their own, below 0.
+        number = error.errno or 0
+        words = os.strerror(number) if number > 0 else error.strerror
+        raise StartError(f"cannot listen on {host} port {port}: {words}") from error
     sock.settimeout(0)
     with sock:
         yield sock

@@ -8,6 +8,7 @@ import structlog
 
 from headgate.problems import Unavailable
 from headgate.settings import SettingsError
+from token_translator.frontdoor.admission import NOT_NOW
 from token_translator.frontdoor.intake import read_in_turns
 from token_translator.frontdoor.settings import NodeSettings
 from token_translator.frontdoor.translator import Login
@@ -28,7 +29,7 @@ class Nodes:
         """A connection of that account.
 
         Raises:
-            Unavailable: no node lets us in.
+            Unavailable: no node lets us in, or a file of ours cannot be read.
         """
         start = self._next
         self._next = (start + 1) % len(self._nodes)
@@ -36,6 +37,10 @@ class Nodes:
             try:
                 return await _connect(node, login)
             except (OSError, asyncssh.Error, TimeoutError) as error:
+                if isinstance(error, OSError) and error.filename is not None:
+                    # Sockets have no file's name: this is ours, and alike for every node.
+                    log.error("own_file", path=str(error.filename), error=error.strerror)  # noqa: TRY400 - in words
+                    raise Unavailable(NOT_NOW) from error
                 log.warning("login_node_refuses", host=node.host, port=node.port, error=repr(error))
         raise Unavailable("The login node lets nobody in at the moment: try again in a minute.")
 
@@ -48,9 +53,12 @@ async def _connect(node: NodeSettings, login: Login) -> asyncssh.SSHClientConnec
         client_keys=[(login.key, login.certificate)],
         known_hosts=node.known_hosts,
         preferred_auth="publickey",
-        # Nothing of this service's own SSH set-up may leak into a person's connection.
+        # Nothing of this service's own SSH set-up may leak into a person's connection, and HOME
+        # may be anybody's: without these, asyncssh looks below ~/.ssh.
         agent_path=None,
         config=None,
+        x509_trusted_certs=None,
+        x509_trusted_cert_paths=[],
         compression_algs=None,
         # What processors have instructions for: a third less work than what is first else.
         encryption_algs="^aes128-gcm@openssh.com,aes256-gcm@openssh.com",

@@ -312,6 +312,8 @@ class Door:
                 "known_hosts": ([self.host_key.convert_to_public()], [], []),
                 "config": None,
                 "agent_path": None,
+                "x509_trusted_certs": None,
+                "x509_trusted_cert_paths": [],
                 "client_keys": None,
                 "encoding": None,
                 **options,

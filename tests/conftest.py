@@ -1,4 +1,4 @@
-"""What every test gets, and the real site that all who need one share."""
+"""What every test gets, and the real site that all of one process who need one share."""
 
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -12,14 +12,6 @@ from testbed.postgresql import postgresql as running_postgresql
 from testbed.site import Site
 
 LocalUser = Callable[..., Awaitable[str]]
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where processes share the tests, the real site's stay together, and those of each file."""
-    for item in items:
-        group = "site" if item.get_closest_marker("site") else item.path.name
-        item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.fixture(autouse=True)

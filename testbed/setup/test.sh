@@ -34,8 +34,8 @@ if ! .venv/bin/python -c 'import importlib.util as u, sys; sys.exit(not u.find_s
 fi
 
 expression=$(printf ' and not %s' "${left_out[@]}")
-# Two processes: the tests wait for other programs more than they compute.
-pytest=(.venv/bin/python -m pytest --numprocesses=2 --dist=loadgroup "$@")
+# Two processes, a file of tests to one of them: they wait for others more than they compute.
+pytest=(.venv/bin/python -m pytest --numprocesses=2 --dist=loadfile "$@")
 if [ "${#left_out[@]}" -gt 0 ]; then
   pytest+=(-m "${expression# and }")
 fi

@@ -69,7 +69,8 @@ async def test_token_for_another_service_is_refused(laptop: Laptop):
     laptop.has(await token_of(laptop.site, "alice", 100, audience))
     done = await laptop.ssh("door", "true")
     assert done.status == 255
-    assert b"Permission denied" in done.stderr
+    assert b"meant for another service; ask for the audience ssh://" in done.stderr
+    assert b"Permission denied (keyboard-interactive)" in done.stderr
 
 
 async def test_nobody_gets_in_without_an_account(laptop: Laptop):

@@ -32,14 +32,13 @@ class Dialogue:
         self._prompt = TokenPrompt()
         self._begun = False
 
-    async def begin(self, reason: str) -> Challenge:
-        """The first question, after a word about what was wrong with the last answer."""
+    async def begin(self) -> Challenge:
+        """The first question."""
         self.forget()
         await self._offer_browser()
         if self._pending is None:
-            return "", reason, "", [(FIRST, False)]
-        words = "\n".join(word for word in (reason, self._pending.instruction) if word)
-        return "", words, "", [(OR_BROWSER, False)]
+            return "", "", "", [(FIRST, False)]
+        return "", self._pending.instruction, "", [(OR_BROWSER, False)]
 
     async def take(self, answer: str) -> Challenge | str:
         """The next question, or the token.

@@ -61,7 +61,8 @@ class Visit(asyncssh.SSHServer):
         self._names = 0
         self._dialogue = Dialogue(devices=devices, attempts=house.attempts, source=place.source)
         self._attempts = 0
-        self._reason = ""
+        self._told = False
+        self._prompted = False
         self._busy = False
         self._token = ""
         self._principal: Principal | None = None
@@ -122,8 +123,8 @@ class Visit(asyncssh.SSHServer):
             raise _no_more("Too many names were tried.")
         self._username = username
         self._dialogue.forget()
-        if self._house.banner and self._names == 1 and self._connection is not None:
-            self._connection.send_auth_banner(self._house.banner)
+        if self._house.banner and self._names == 1:
+            self._say(self._house.banner)
         return True
 
     def kbdint_auth_supported(self) -> bool:
@@ -131,34 +132,53 @@ class Visit(asyncssh.SSHServer):
         return True
 
     def password_auth_supported(self) -> bool:
-        """A token may come as a password, from clients that can send it whole."""
-        return True
+        """A token may come as a password, from clients that can send it whole.
+
+        Not after a token at the prompt was refused: a stock ssh would then ask for a password, in
+        words that look as if the site had one for people.
+        """
+        return not self._prompted
 
     def public_key_auth_supported(self) -> bool:
         """Who has a certificate has no need of this service."""
         return False
 
     async def get_kbdint_challenge(self, username: str, lang: str, submethods: str) -> Challenge:
-        """Ask for the token, after a word about what was wrong with the last one."""
+        """Ask for the token."""
         del username, lang, submethods
-        return await self._dialogue.begin(self._reason)
+        self._told = False
+        return await self._dialogue.begin()
 
     async def validate_kbdint_response(
         self, username: str, responses: Sequence[str]
     ) -> bool | Challenge:
-        """Judge the answer, or ask for the next part."""
+        """Judge the answer, or ask for the next part.
+
+        A refusal is said at once, with no prompt (RFC 4256, section 3.2), and the login has failed
+        when the client has answered that: nobody knows whether it will ask for another try.
+        """
         del username
-        if len(responses) != 1:
+        told, self._told = self._told, False
+        if len(responses) != (0 if told else 1):
             raise _no_more("One prompt has one answer.")
-        return await self._judge(self._dialogue.take(responses[0]))
+        if told:
+            return False
+        verdict = await self._judge(self._dialogue.take(responses[0]))
+        if not isinstance(verdict, str):
+            return verdict
+        self._told = self._prompted = True
+        return "", verdict, "", []
 
     async def validate_password(self, username: str, password: str) -> bool:
         """A token that came in one piece; a stock ssh would have cut a long one."""
         del username
-        return bool(await self._judge(_whole(password)))
+        verdict = await self._judge(_whole(password))
+        if isinstance(verdict, str):
+            self._say(f"{verdict}\r\n")  # this method has no words of its own
+        return verdict is True
 
-    async def _judge(self, answer: Coroutine[Any, Any, Challenge | str]) -> bool | Challenge:
-        """Whether what was answered opens the door; or what to ask next."""
+    async def _judge(self, answer: Coroutine[Any, Any, Challenge | str]) -> bool | Challenge | str:
+        """True: what was answered opens the door; or what to ask next, or why it does not."""
         if self._busy or self._principal is not None:
             answer.close()
             raise _no_more("One login at a time.")
@@ -196,13 +216,17 @@ class Visit(asyncssh.SSHServer):
             self._is_new_here = admission.by_browser(identity, self._place.source)
         self._principal, self._token = principal, token
 
-    def _refuse(self, reason: str) -> bool:
+    def _refuse(self, reason: str) -> str:
         self._attempts += 1
-        self._reason = reason
         self._log.info("login_refused", reason=reason)
         if self._attempts >= MAX_ATTEMPTS:
             raise _no_more(reason)
-        return False
+        return reason
+
+    def _say(self, words: str) -> None:
+        """Outside of any question: clients show it while somebody logs in."""
+        if self._connection is not None:
+            self._connection.send_auth_banner(words)
 
     # What they may do
 

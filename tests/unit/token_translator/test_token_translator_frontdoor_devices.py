@@ -173,8 +173,8 @@ async def test_codes_for_one_address_are_counted(tmp_path: Path):
     issuer = Issuer(*[(200, STARTED)] * 20)
     for _ in range(20):
         dialogue = Dialogue(devices=flow(issuer), attempts=attempts, source="192.0.2.7")
-        await dialogue.begin("")
-        await dialogue.begin("again")
+        await dialogue.begin()
+        await dialogue.begin()
     assert len(issuer.asked) == 6
     attempts.close()
 
@@ -184,7 +184,7 @@ async def test_parts_are_not_mistaken_for_the_browser(tmp_path: Path):
     attempts = Attempts(path=tmp_path / "s.db", limits=LimitSettings(), clock=HeldClock())
     issuer = Issuer((200, STARTED))
     dialogue = Dialogue(devices=flow(issuer), attempts=attempts, source="192.0.2.7")
-    await dialogue.begin("")
+    await dialogue.begin()
     assert not isinstance(await dialogue.take("a" * 1023), str)
     assert await dialogue.take("") == "a" * 1023
     assert not dialogue.by_browser

@@ -7,12 +7,21 @@ import asyncssh
 
 
 class Asked(asyncssh.SSHClient):
-    """A client that answers prompts one by one, cutting nothing, and notes what it is asked."""
+    """A client that answers prompts one by one, cutting nothing, and notes what it is asked.
+
+    Words that come without a prompt (RFC 4256, section 3.2) it notes, and needs no answer for.
+    """
 
     def __init__(self, answers: Sequence[str]) -> None:
         self._answers = iter(answers)
         self.prompts: list[str] = []
         self.words: list[str] = []
+        self.banners: list[str] = []
+
+    def auth_banner_received(self, msg: str, lang: str) -> None:
+        """What is said outside of any question."""
+        del lang
+        self.banners.append(msg)
 
     def kbdint_auth_requested(self) -> str:
         """Prompts are welcome."""
@@ -25,6 +34,8 @@ class Asked(asyncssh.SSHClient):
         del name, lang
         self.prompts += [prompt for prompt, _ in prompts]
         self.words.append(instructions)
+        if not prompts:
+            return []
         answer = next(self._answers, None)
         return None if answer is None else [answer]
 

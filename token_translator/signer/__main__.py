@@ -10,7 +10,6 @@ import secrets
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -236,14 +235,14 @@ def _revoke(settings: SignerSettings, options: Options) -> int:
 
 def _reconcile(settings: SignerSettings, options: Options) -> int:
     ceilings = _ceilings(settings)
-    hosts = ceilings.max_host_lifetime if ceilings.hostnames else 0
     position(settings.position_file, Head())
     with opened(settings, whole=False) as books:
         lost = restore.Lost(
             remembered=books.position.read(),
             serial=options.serial,
             copy=commands.read_copy(options.copy) if options.copy else {},
-            longest=timedelta(seconds=max(ceilings.max_lifetime, hosts)),
+            version=options.list_version,
+            hosts=bool(ceilings.hostnames),
         )
         done = commands.reconcile(books.ledger, books.persons, lost, SystemClock().now())
     return _tell(options, 0, done)

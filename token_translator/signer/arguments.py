@@ -116,7 +116,14 @@ def _options(verb: Parser, name: str) -> None:
             _revoke(verb)
     if name == "reconcile":
         verb.add_argument(
-            "--serial", type=int, default=0, help="the highest that was seen anywhere"
+            "--serial", type=_serial, default=0, help="the highest that was seen anywhere"
+        )
+        verb.add_argument(
+            "--list-version",
+            type=_serial,
+            default=0,
+            metavar="N",
+            help="the highest of a revocation list that was seen anywhere (ssh-keygen -Q -l -f …)",
         )
 
 

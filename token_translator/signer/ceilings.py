@@ -30,7 +30,12 @@ HOSTNAME = re.compile(
 )
 """A host's name in lower case, or an IPv4 address; IPv6 addresses are read as such."""
 
-Seconds = Annotated[int, msgspec.Meta(ge=1, le=30 * 86400)]
+MAX_LIFETIME = 30 * 86400
+MAX_HOST_LIFETIME = 400 * 86400
+"""Seconds: no ceiling was ever above these."""
+
+Seconds = Annotated[int, msgspec.Meta(ge=1, le=MAX_LIFETIME)]
+HostSeconds = Annotated[int, msgspec.Meta(ge=60, le=MAX_HOST_LIFETIME)]
 
 
 class CeilingError(Exception):
@@ -56,7 +61,7 @@ class Ceilings(Section, frozen=True):
     max_lifetime: Seconds = 12 * 3600
     max_sealed_lifetime: Seconds = 300
     hostnames: tuple[str, ...] = ()
-    max_host_lifetime: Annotated[int, msgspec.Meta(ge=60, le=400 * 86400)] = 90 * 86400
+    max_host_lifetime: HostSeconds = 90 * 86400
     per_minute: Annotated[int, msgspec.Meta(ge=1)] = 600
 
     def __post_init__(self) -> None:

@@ -104,9 +104,15 @@ def reconcile(
 ) -> dict[str, Any]:
     """Make a restored ledger one that can be signed with."""
     done = restore.reconcile(ledger, persons, lost, by=whoever_is_here(), now=now)
+    again = (
+        f"keys, also of authorities, that were revoked after entry {done.after} have to be revoked "
+        "again: nodes that have them on their list keep them until they fetch the next one"
+    )
     return {
         "put_back": done.put_back,
+        "lost": done.lost,
         "revoked": done.revoked,
+        **({"again": again} if done.after is not None else {}),
         "serials_above": done.head.serial,
         "entries_until": done.head.seq,
     }

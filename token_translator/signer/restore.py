@@ -1,8 +1,8 @@
-"""After a restore from a backup: put back what a copy has, and revoke whatever was lost."""
+"""After a restore from a backup: put back what a copy has, and revoke all where some is lost."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -12,41 +12,56 @@ from headgate.clock import rfc3339
 from headgate.identity import Identity
 from headgate.settings import SettingsError
 from token_translator.signer import notes, revocations
+from token_translator.signer.ceilings import MAX_HOST_LIFETIME, MAX_LIFETIME
 from token_translator.signer.entries import ChainError, Entry, Head, Record, digest, expiry
 from token_translator.signer.issuance import keep_host_key
 from token_translator.signer.ledger import Ledger, Writing
 from token_translator.signer.persons import Persons
-from token_translator.signer.tables import LEDGER
+from token_translator.signer.tables import HOST_KEYS, LEDGER
 
 
 @dataclass(frozen=True, slots=True)
 class Reconciled:
-    """How many entries came back, and the ranges of serials that are revoked for the others."""
+    """How many entries came back, how many did not, and the serials that are revoked for these.
+
+    `after` is the number of the last entry in front of what is lost; None: nothing is.
+    """
 
     put_back: int
     revoked: tuple[revocations.Range, ...]
     head: Head
+    lost: int = 0
+    after: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
     """What is known of the ledger that is gone.
 
-    `remembered` is the position kept outside of the database, `serial` the highest seen elsewhere,
-    `copy` the entries of a copy by number. `longest`: how long a certificate can live.
+    `remembered` is the position kept outside of the database, `serial` and `version` the highest
+    serial, and version of a revocation list, that were seen elsewhere; `copy` the entries of a
+    copy by number. `hosts`: whether there may be certificates of hosts.
     """
 
     remembered: Head
-    serial: int
-    copy: Mapping[int, Entry]
-    longest: timedelta
+    serial: int = 0
+    copy: Mapping[int, Entry] = field(default_factory=dict)
+    version: int = 0
+    hosts: bool = False
 
     @property
     def end(self) -> Head:
         """Behind which nothing was written or issued."""
-        seqs = (self.remembered.seq, *self.copy)
+        seqs = (self.remembered.seq, self.version, *self.copy)
         serials = (entry.serial or 0 for entry in self.copy.values())
         return Head(max(seqs), "", max((self.remembered.serial, self.serial, *serials)))
+
+    def is_lost(self, last: Head) -> bool:
+        """Whether something may be missing behind the last entry that there is."""
+        # On a new host nothing says that what was seen elsewhere is the end.
+        unsure = bool(self.serial or self.version) and not self.copy
+        behind = self.remembered.seq < last.seq
+        return self.end.seq > last.seq or self.end.serial > last.serial or (unsure and behind)
 
 
 def read_copy(lines: Iterable[bytes]) -> dict[int, Entry]:
@@ -105,26 +120,34 @@ def reconcile(
 ) -> Reconciled:
     """Make a restored ledger one that can be signed with again.
 
-    Entries of the copy that continue the chain are put back. All other serials that may have been
-    issued since are revoked for as long as a certificate can live, and so are certificates whose
-    person's key is lost, for nobody could be found by them. What is written next is numbered above
-    everything that was lost.
+    Entries of the copy that continue the chain are put back. Where any is missing still, nobody
+    knows what it revoked: all serials ever given are revoked, for as long as a certificate can
+    live. So are certificates whose person's key is lost, for nobody could be found by them. What
+    is written next is numbered above everything that was lost.
     """
     with ledger.writing(now, whole=False) as writing:
         forked = _forked(writing, lost)
         put_back = 0 if forked else sum(1 for _ in _put_back(writing, lost.copy))
         last, end = writing.head, lost.end
         ranges = _unknown_persons(writing.connection, persons, now)
-        if forked:
-            # The same serials may have been given twice, nobody knows from where on.
-            ranges.append((1, max(end.serial, last.serial)))
-        elif end.serial > last.serial:
-            ranges.append((last.serial + 1, end.serial))
+        some_lost = forked or lost.is_lost(last)
+        if some_lost:
+            # Forked: serials may have been given twice, too. With the serial of the entry that
+            # says so: a range that there never was, also where nothing was ever issued.
+            ranges.append((1, max(end.serial, last.serial) + 1))
         revoked = revocations.merged(sorted(ranges))
-        if revoked or end.seq > last.seq:
+        if revoked:
             writing.skip(end.seq, end.serial)
-            _record(writing, last, revoked, now + lost.longest, by)
-        return Reconciled(put_back, revoked, writing.head)
+            _record(writing, last, revoked, now + _longest(writing, lost), by)
+        after = last.seq if some_lost else None
+        return Reconciled(put_back, revoked, writing.head, max(0, end.seq - last.seq), after)
+
+
+def _longest(writing: Writing, lost: Lost) -> timedelta:
+    """How long a lost certificate can live: today's ceilings may be lower than they were."""
+    writing.flush()
+    hosts = lost.hosts or writing.connection.execute(select(HOST_KEYS.c.seq)).first() is not None
+    return timedelta(seconds=MAX_HOST_LIFETIME if hosts else MAX_LIFETIME)
 
 
 def _put_back(writing: Writing, copy: Mapping[int, Entry]) -> Iterator[Entry]:

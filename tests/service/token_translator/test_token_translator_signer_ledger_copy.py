@@ -178,7 +178,7 @@ async def with_yesterdays_backup(signer: Any, *names: str) -> tuple[list[int], l
 
 
 async def test_yesterdays_backup(make_signer: Any) -> None:
-    """It is refused; reconciled, no serial comes twice and what was lost is revoked."""
+    """It is refused; reconciled, no serial comes twice and all that was issued is revoked."""
     signer = await asyncio.to_thread(make_signer)
     before, after = await with_yesterdays_backup(signer, "ledger")
     refused = await run(signer, "serve")
@@ -186,11 +186,12 @@ async def test_yesterdays_backup(make_signer: Any) -> None:
     assert "restored from a backup" in refused.stderr
     assert (await run(signer, "ledger verify")).returncode == 1
     done = json.loads((await run(signer, "reconcile", "--json")).stdout)
-    assert done["revoked"] == [[after[0], after[-1]]]
+    assert done["revoked"] == [[1, after[-1] + 1]]
+    assert "keys" in done["again"]
     await asyncio.to_thread(signer.start)
     async with connected(signer) as client:
         assert (await sign(client)).serial > after[-1]
-        assert (await listed(client)).serials == ((after[0], after[-1]),)
+        assert (await listed(client)).serials == ((1, after[-1] + 1),)
         live = await client.live(ALICE)
         assert [each.serial for each in live][1:] == before[::-1]
     await verified(signer)

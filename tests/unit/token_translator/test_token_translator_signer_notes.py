@@ -129,7 +129,7 @@ async def test_a_mark_comes_back_with_its_entry(books: Books, signing: Signing) 
         for table in (MARKS, *MARKS.metadata.tables.values()):
             connection.execute(delete(table))
     copy = {entry.seq: entry for entry in whole}
-    lost = restore.Lost(books.position.read(), 0, copy, HeldClock().now() - HeldClock().now())
+    lost = restore.Lost(books.position.read(), 0, copy)
     restore.reconcile(
         books.ledger(), books.persons, lost, by=orderer("local:root"), now=HeldClock().now()
     )

@@ -76,7 +76,8 @@ _STATUS = {SettingsError: EX_CONFIG, BrakedError: EX_BRAKED, SourceError: EX_TEM
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="headgate-accounts", description=__doc__)
-    parser.add_argument("--config", type=Path, default=Path("/etc/headgate/accounts.toml"))
+    usual = Path("/etc/headgate/accounts.toml")
+    parser.add_argument("--config", type=Path, default=usual, metavar="FILE")
     verbs = parser.add_subparsers(dest="verb", required=True)
     verbs.add_parser("serve", help="answer other services; read the source every pull_seconds")
     pull = verbs.add_parser("pull", help="read the source; block at once who may not act any more")
@@ -92,6 +93,9 @@ def _parser() -> argparse.ArgumentParser:
     shown.add_argument("--json", action="store_true")
     verbs.add_parser("check-config", help="print what was understood of the settings")
     verbs.add_parser("migrate", help="bring the database up to date")
+    for verb in verbs.choices.values():
+        # Behind the verb, too; without a default, which would undo what stands before it.
+        verb.add_argument("--config", type=Path, default=argparse.SUPPRESS, metavar="FILE")
     return parser
 
 

@@ -18,6 +18,8 @@ from info_provider.render import glue2_json
 from info_provider.settings import InfoSettings, SlurmSettings, read
 from info_provider.site import describe
 
+CONFIG = Path("/etc/headgate/info.toml")
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns 0, 1 (nothing was published) or 78 (the settings are wrong)."""
@@ -39,7 +41,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="headgate-info", description=__doc__)
-    parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="settings, TOML")
+    parser.add_argument(
+        "--config", type=Path, default=CONFIG, metavar="FILE", help=f"settings, TOML; else {CONFIG}"
+    )
     parser.add_argument("--log-level", default="warning", choices=("debug", "info", "warning"))
     verbs = parser.add_subparsers(dest="verb", required=True)
     run = verbs.add_parser("run", help="read the cluster and publish once")
@@ -47,6 +51,9 @@ def _parser() -> argparse.ArgumentParser:
         "--output", metavar="FILE", help="replace FILE; without it, the configured one"
     )
     verbs.add_parser("check-config", help="print what was understood")
+    for verb in verbs.choices.values():
+        # Behind the verb, too; without a default, which would undo what stands before it.
+        verb.add_argument("--config", type=Path, default=argparse.SUPPRESS, metavar="FILE")
     return parser
 
 

@@ -40,6 +40,8 @@ from monitoring_probe.zabbix.trapper import ZabbixTrapper
 
 log = structlog.get_logger(__name__)
 
+CONFIG = Path("/etc/headgate/probe.toml")
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command.
@@ -52,8 +54,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.verb == "template":
         sys.stdout.write(template())
         return 0
-    if arguments.config is None:
-        return _failed("--config FILE is needed", 2)
     unknown = int(State.UNKNOWN) if arguments.verb == "check" else 0
     try:
         return asyncio.run(_do(arguments, read(arguments.config)))
@@ -67,7 +67,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="headgate-probe", description=__doc__)
-    parser.add_argument("--config", type=Path, metavar="FILE", help="settings, TOML")
+    parser.add_argument(
+        "--config", type=Path, default=CONFIG, metavar="FILE", help=f"settings, TOML; else {CONFIG}"
+    )
     parser.add_argument("--log-level", default="warning", choices=("debug", "info", "warning"))
     verbs = parser.add_subparsers(dest="verb", required=True)
     run = verbs.add_parser("run", help="measure once and send, with what waits in the spool")
@@ -77,6 +79,9 @@ def _parser() -> argparse.ArgumentParser:
     make.add_argument("--dry-run", action="store_true", help="say what would be done")
     verbs.add_parser("template", help="print the Zabbix template, YAML")
     verbs.add_parser("check-config", help="print what was understood")
+    for verb in verbs.choices.values():
+        # Behind the verb, too; without a default, which would undo what stands before it.
+        verb.add_argument("--config", type=Path, default=argparse.SUPPRESS, metavar="FILE")
     return parser
 
 

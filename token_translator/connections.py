@@ -72,7 +72,10 @@ class Bounds:
     def client(self, request: web.Request) -> str:
         """Who asks, as `network` counts them; behind a proxy whom that one names."""
         address = request.remote or ""
-        named = request.headers.get("X-Forwarded-For", "") if address in self._proxies else ""
+        if address not in self._proxies:
+            return network(address)
+        # Some proxies add a line of their own to the client's, so the last of all lines counts.
+        named = ",".join(request.headers.getall("X-Forwarded-For", []))
         for hop in reversed([word.strip() for word in named.split(",")]):
             if hop and hop not in self._proxies:
                 return network(hop) or address

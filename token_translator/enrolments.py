@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import Row, delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from headgate.problems import Unauthenticated
+from headgate.problems import Conflict, Unauthenticated
 from token_translator.database import READ_ONLY, answering
 from token_translator.tables import HOST_ENROLMENTS, HOSTS
 
@@ -64,9 +64,9 @@ class Enrolments:
 
         Raises:
             Unauthenticated: `enrolment_unknown`: no such token, used, or expired.
+            Conflict: `host_enrolled`: the key is another host's; the token is not used up.
             Unavailable: the database is away.
         """
-        await self._require_known(_digest(token))
         taken = (
             delete(HOST_ENROLMENTS)
             .where(HOST_ENROLMENTS.c.digest == _digest(token))
@@ -85,14 +85,23 @@ class Enrolments:
                     "enrolled_at": moment,
                     "renewed_at": moment,
                 }
-                await connection.execute(delete(HOSTS).where(HOSTS.c.fingerprint == fingerprint))
+                mine = HOSTS.c.fingerprint == fingerprint
+                known = await connection.scalar(select(HOSTS.c.names).where(mine))
+                if known is not None and set(known.split()) != set(found.names.split()):
+                    raise _enrolled(known, fingerprint)
+                await connection.execute(delete(HOSTS).where(mine))
                 await connection.execute(insert(HOSTS), row)
                 return _host(row)
         raise _unknown()
 
-    async def _require_known(self, digest: str) -> None:
-        """Look before anything is locked: everybody may bring a token."""
-        wanted = select(HOST_ENROLMENTS.c.digest).where(HOST_ENROLMENTS.c.digest == digest)
+    async def require_known(self, token: str) -> None:
+        """Look before anything is locked: everybody may bring a token.
+
+        Raises:
+            Unauthenticated: `enrolment_unknown`. Unavailable: the database is away.
+        """
+        mine = HOST_ENROLMENTS.c.digest == _digest(token)
+        wanted = select(HOST_ENROLMENTS.c.digest).where(mine)
         async with answering(), self._reader.connect() as connection:
             if await connection.scalar(wanted) is None:
                 raise _unknown()
@@ -127,6 +136,13 @@ def _unknown() -> Unauthenticated:
     return Unauthenticated(
         "This enrolment token is unknown, used or expired: ask for another one.",
         code="enrolment_unknown",
+    )
+
+
+def _enrolled(names: str, fingerprint: str) -> Conflict:
+    return Conflict(
+        f"This host key is enrolled as {names}: `headgate-tokens forget-host {fingerprint}` first.",
+        code="host_enrolled",
     )
 
 

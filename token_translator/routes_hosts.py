@@ -35,7 +35,7 @@ ISSUER = "urn:headgate:hosts"
 
 
 class HostCertificateRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Body of `POST /v1/host-certificates`; `at` and `signature` where there is no token."""
+    """Body of `POST /v1/host-certificates`; `signature` is the host key's own, of `at`."""
 
     public_key: str
     at: Annotated[int, msgspec.Meta(ge=0, le=2**40)] | None = None
@@ -108,13 +108,16 @@ class Hosts:
         return _ssh_config(self._settings, account)
 
     async def enrol(
-        self, token: str, line: str, *, source: str, request_id: str
+        self, token: str, asked: HostCertificateRequest, *, source: str, request_id: str
     ) -> HostCertificateAnswer:
-        """A host's first certificate, for the token an administrator made.
+        """A host's first certificate, for the token an administrator made and the key's signature.
+
+        Without the signature a token for one host would take another's public key away from it.
 
         Raises:
-            Unauthenticated: `enrolment_unknown`. Invalid: the key is refused. TooMany: from this
-            source. Unavailable.
+            Unauthenticated: `enrolment_unknown`; or the signature's faults, as `renew`. Invalid:
+            the key is refused. Conflict: `host_enrolled`, as another. TooMany: from this source.
+            Unavailable.
         """
         wait = self._attempts.take(source, self._clock.monotonic())
         if wait:
@@ -124,39 +127,29 @@ class Hosts:
                 retry_after=math.ceil(wait),
             )
         await self._whole.require()  # an older database knows tokens that were used since
-        public = self._accepted(line)
+        public = self._accepted(asked.public_key)
+        await self._enrolments.require_known(token)  # before a stranger has us start a process
+        await self._require_signed(public, asked)
         host = await self._enrolments.redeem(token, _fingerprint(public), self._clock.now())
         log.info("host_enrolled", names=host.names, key=host.fingerprint, by=host.enrolled_by)
         return await self._certify(host, public, request_id)
 
-    async def renew(
-        self, line: str, at: int, signature: str, request_id: str
-    ) -> HostCertificateAnswer:
+    async def renew(self, asked: HostCertificateRequest, request_id: str) -> HostCertificateAnswer:
         """A host's next certificate, for a fresh signature of its own enrolled key.
 
         Said twice, it gives a second certificate for the same key: of no use without the key.
 
         Raises:
-            Forbidden: `host_unknown`: not enrolled. Unauthenticated: another key's, or too old.
-            TooMany: the host asks too often.
+            Forbidden: `host_unknown`: not enrolled. Unauthenticated: `signature_missing`, another
+            key's, or too old. TooMany: the host asks too often.
         """
         await self._whole.require()
-        public = self._accepted(line)
+        public = self._accepted(asked.public_key)
         fingerprint, now = _fingerprint(public), self._clock.now()
         host = await self._enrolments.find(fingerprint)
         if host is None:
             raise Forbidden("This host key is not enrolled here.", code="host_unknown")
-        if abs(now.timestamp() - at) > FRESH_SECONDS:
-            raise Unauthenticated(
-                "The signature is not of now: compare the host's clock.", code="signature_stale"
-            )
-        message = host_signatures.text(at, public)
-        async with self._checks:
-            good = await host_signatures.signed(
-                public_key=public, message=message, signature=signature
-            )
-        if not good:
-            raise Unauthenticated("The signature is not this key's.", code="signature_wrong")
+        await self._require_signed(public, asked)
         # Not before: everybody has the public key, and would use up the host's share.
         wait = self._renewals.take(fingerprint, self._clock.monotonic())
         if wait:
@@ -164,6 +157,24 @@ class Hosts:
         answer = await self._certify(host, public, request_id)
         await self._enrolments.renewed(fingerprint, now)
         return answer
+
+    async def _require_signed(self, public: str, asked: HostCertificateRequest) -> None:
+        """Return if the host key has signed for this, now; raises `Unauthenticated`."""
+        if asked.at is None or asked.signature is None:
+            raise Unauthenticated(
+                "`at` and the host key's `signature` are needed.", code="signature_missing"
+            )
+        if abs(self._clock.now().timestamp() - asked.at) > FRESH_SECONDS:
+            raise Unauthenticated(
+                "The signature is not of now: compare the host's clock.", code="signature_stale"
+            )
+        message = host_signatures.text(asked.at, public)
+        async with self._checks:
+            good = await host_signatures.signed(
+                public_key=public, message=message, signature=asked.signature
+            )
+        if not good:
+            raise Unauthenticated("The signature is not this key's.", code="signature_wrong")
 
     def _accepted(self, line: str) -> str:
         try:
@@ -226,14 +237,14 @@ async def get_ssh_config(request: web.Request) -> web.Response:
 
 
 async def post_host_certificate(request: web.Request) -> web.Response:
-    """A host certificate: with an enrolment token, or renewed by the host key's signature."""
+    """A host certificate: for the host key's signature, and at first an enrolment token."""
     hosts, enrolling = request.app[HOSTS], "Authorization" in request.headers
     token = bearer_token(request) if enrolling else ""
     body = await json_body(request, HostCertificateRequest)
     if enrolling:
         answer = await hosts.enrol(
             token,
-            body.public_key,
+            body,
             source=request.app[BOUNDS].client(request),
             request_id=request[REQUEST_ID],
         )
@@ -243,7 +254,7 @@ async def post_host_certificate(request: web.Request) -> web.Response:
             code="missing_token",
         )
     else:
-        answer = await hosts.renew(body.public_key, body.at, body.signature, request[REQUEST_ID])
+        answer = await hosts.renew(body, request[REQUEST_ID])
     if "text/plain" in request.headers.get("Accept", ""):
         return web.Response(text=f"{answer.certificate}\n", status=201)
     return json_response(answer, status=201)

@@ -209,25 +209,24 @@ def host_certificate(node: Node) -> str:
     return f"""\
 #!/bin/sh
 # headgate-host-certificate [enrol]: `enrol` reads the token of `headgate-tokens enrol-host` from
-# standard input, once; without it, from a weekly timer, the host key itself signs for its renewal.
-# Root's, mode 0755.
+# standard input, once; without it, from a weekly timer, the certificate is renewed. The host key
+# itself signs for both. Root's, mode 0755.
 set -eu
 umask 077
 key={key} url={tokens}/v1/host-certificates
 work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
 at=$(date +%s) public=$(cut -d' ' -f1,2 "$key.pub")
+: > "$work/header"
 if [ "${{1:-}}" = enrol ]; then
     read -r token
     printf 'Authorization: Bearer %s\\n' "$token" > "$work/header"
-    printf '{{"public_key": "%s"}}' "$public" > "$work/body"
-else
-    : > "$work/header"
-    printf 'headgate-host-certificate %s %s' "$at" "$public" > "$work/text"
-    ssh-keygen -q -Y sign -f "$key" -n headgate-host-certificate "$work/text"
-    signature=$(awk '{{ printf "%s\\\\n", $0 }}' "$work/text.sig")
-    printf '{{"public_key": "%s", "at": %s, "signature": "%s"}}' "$public" "$at" "$signature" \\
-        > "$work/body"
+    at=$(date +%s) # now that the token is typed
 fi
+printf 'headgate-host-certificate %s %s' "$at" "$public" > "$work/text"
+ssh-keygen -q -Y sign -f "$key" -n headgate-host-certificate "$work/text"
+signature=$(awk '{{ printf "%s\\\\n", $0 }}' "$work/text.sig")
+printf '{{"public_key": "%s", "at": %s, "signature": "%s"}}' "$public" "$at" "$signature" \\
+    > "$work/body"
 fail() {{ printf 'headgate-host-certificate: %s\\n' "$1" >&2; exit 1; }}
 status=$(curl --silent --show-error --max-time 30 --max-filesize 65536 --header @"$work/header" \\
     --header 'Content-Type: application/json' --header 'Accept: text/plain' \\

@@ -6,6 +6,8 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
+from multidict import CIMultiDict
+
 WRONG = {"Authorization": f"Bearer hgenrol-{'a' * 32}"}
 
 
@@ -34,6 +36,17 @@ async def test_one_source_is_slowed_down(site: Any, key_line: str) -> None:
     # Behind a proxy it is somebody else; what a stranger puts before does not count.
     for named in ("192.0.2.7", "198.51.100.1, 192.0.2.7", "192.0.2.7, 127.0.0.1"):
         assert (await attempt(site, key_line, **{"X-Forwarded-For": named})).status == 401
+
+
+async def test_a_proxy_that_adds_a_line_of_its_own_is_heard(site: Any, key_line: str) -> None:
+    """What a client wrote into a line before the proxy's makes it nobody else."""
+    lines = [{"X-Forwarded-For": f"192.0.2.{number}"} for number in range(61)]
+    for number, before in enumerate(lines):
+        headers = CIMultiDict({**WRONG, **before})
+        headers.add("X-Forwarded-For", "203.0.113.7")
+        body = {"public_key": key_line}
+        answer = await site.client.post("/v1/host-certificates", json=body, headers=headers)
+        assert answer.status == (401 if number < 60 else 429)
 
 
 async def test_who_is_no_proxy_names_nobody(start: Any, key_line: str) -> None:

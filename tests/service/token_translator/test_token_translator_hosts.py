@@ -75,9 +75,9 @@ def signature(key: Path, text: str, namespace: str = "headgate-host-certificate"
     return done.stdout.decode()
 
 
-def renewal(key: Path, at: int | None = None, **changes: Any) -> dict[str, Any]:
-    """The body of a renewal."""
-    at = int(time.time()) if at is None else at
+def renewal(key: Path, **changes: Any) -> dict[str, Any]:
+    """The body of a renewal, and with a token of an enrolment."""
+    at = changes.get("at") or int(time.time())
     text = f"headgate-host-certificate {at} {public(key)}"
     return {"public_key": public(key), "at": at, "signature": signature(key, text), **changes}
 
@@ -157,7 +157,7 @@ def test_hosts_settings_refuse_more_than_names(folder: Path, line: str) -> None:
 async def test_hosts_enrol_once(hosts: Site, folder: Path, host_key: Path) -> None:
     """A token gives one key one certificate for its names, and nothing a second time."""
     token = await asyncio.to_thread(enrol, folder, "login1.site.example", "127.0.0.1")
-    status, document = await ask(hosts, {"public_key": public(host_key)}, token)
+    status, document = await ask(hosts, renewal(host_key), token)
     assert status == 201, document
     assert document["hostnames"] == ["login1.site.example", "127.0.0.1"]
     argv = ["ssh-keygen", "-L", "-f", "-"]
@@ -172,7 +172,7 @@ async def test_hosts_enrol_once(hosts: Site, folder: Path, host_key: Path) -> No
     assert b"login1.site.example" in shown.stdout
     other = new_key(folder / "other")
     for key in (other, host_key):
-        status, document = await ask(hosts, {"public_key": public(key)}, token)
+        status, document = await ask(hosts, renewal(key), token)
         assert (status, document["code"]) == (401, "enrolment_unknown")
     listed = await asyncio.to_thread(verb, folder, "hosts")
     assert "login1.site.example 127.0.0.1" in listed
@@ -203,7 +203,7 @@ async def test_hosts_tokens_end(hosts: Site, folder: Path, host_key: Path) -> No
         lifetime=timedelta(hours=1),
     )
     await engine.dispose()
-    status, document = await ask(hosts, {"public_key": public(host_key)}, token)
+    status, document = await ask(hosts, renewal(host_key), token)
     assert (status, document["code"]) == (401, "enrolment_unknown")
 
 
@@ -221,14 +221,14 @@ async def test_hosts_are_enrolled_under_names(hosts: Site, folder: Path, name: s
 async def test_hosts_beyond_the_signers_ceilings(hosts: Site, folder: Path, host_key: Path) -> None:
     """A name that the signer's root-owned file does not allow gets no certificate."""
     token = await asyncio.to_thread(enrol, folder, "github.com")
-    status, document = await ask(hosts, {"public_key": public(host_key)}, token)
+    status, document = await ask(hosts, renewal(host_key), token)
     assert (status, document["code"]) == (403, "ceiling")
 
 
 async def test_hosts_renew_with_their_own_key(hosts: Site, folder: Path, host_key: Path) -> None:
     """An enrolled key's signature of now is enough for the next certificate, until forgotten."""
     token = await asyncio.to_thread(enrol, folder, "login1.site.example")
-    _, first = await ask(hosts, {"public_key": public(host_key)}, token)
+    _, first = await ask(hosts, renewal(host_key), token)
     status, second = await ask(hosts, renewal(host_key))
     assert status == 201, second
     assert (second["hostnames"], second["serial"] > first["serial"]) == (
@@ -244,7 +244,7 @@ async def test_hosts_renew_with_their_own_key(hosts: Site, folder: Path, host_ke
 async def test_hosts_renewal_needs_the_key(hosts: Site, folder: Path, host_key: Path) -> None:
     """Another key, another time, other words, another purpose or nothing at all: refused."""
     token = await asyncio.to_thread(enrol, folder, "login1.site.example")
-    await ask(hosts, {"public_key": public(host_key)}, token)
+    await ask(hosts, renewal(host_key), token)
     other, now = new_key(folder / "other"), int(time.time())
     text = f"headgate-host-certificate {now} {public(host_key)}"
     cases: dict[str, dict[str, Any]] = {
@@ -268,7 +268,7 @@ async def test_hosts_renewal_needs_the_key(hosts: Site, folder: Path, host_key: 
 async def test_hosts_ask_at_their_own_pace(hosts: Site, folder: Path, host_key: Path) -> None:
     """A host that asks for one certificate after the other is told to wait."""
     token = await asyncio.to_thread(enrol, folder, "login1.site.example")
-    await ask(hosts, {"public_key": public(host_key)}, token)
+    await ask(hosts, renewal(host_key), token)
     body = renewal(host_key)
     answers = [await ask(hosts, body) for _ in range(8)]
     assert [status for status, _ in answers] == [201] * 6 + [429] * 2
@@ -279,7 +279,7 @@ async def test_hosts_are_not_kept_from_renewing_by_strangers(
 ) -> None:
     """Who knows a host's public key and cannot sign uses up nothing of the host's."""
     token = await asyncio.to_thread(enrol, folder, "login1.site.example")
-    await ask(hosts, {"public_key": public(host_key)}, token)
+    await ask(hosts, renewal(host_key), token)
     body = renewal(host_key)
     strangers = [await ask(hosts, {**body, "signature": "x"}) for _ in range(8)]
     assert [document["code"] for _, document in strangers] == ["signature_wrong"] * 8
@@ -291,7 +291,7 @@ async def test_hosts_signatures_are_checked_a_few_at_a_time(
 ) -> None:
     """However many strangers come at once, few processes are at work for them."""
     token = await asyncio.to_thread(enrol, folder, "login1.site.example")
-    await ask(hosts, {"public_key": public(host_key)}, token)
+    await ask(hosts, renewal(host_key), token)
     signed, now, most = host_signatures.signed, 0, 0
 
     async def counted(**words: str) -> bool:
@@ -311,6 +311,34 @@ async def test_hosts_signatures_are_checked_a_few_at_a_time(
 
 
 @pytest.mark.site  # a node's script is root's
+async def test_hosts_enrol_their_own_key_alone(
+    hosts: Site, folder: Path, host_key: Path, tmp_path: Path
+) -> None:
+    """A token for one host takes no other's key, nor a person's, and is good for its own still."""
+    token = await asyncio.to_thread(enrol, folder, "login1.site.example")
+    assert (await ask(hosts, renewal(host_key), token))[0] == 201
+    mine = new_key(tmp_path / "lab9")
+    token = await asyncio.to_thread(enrol, folder, "lab9.site.example")
+    text = f"headgate-host-certificate {int(time.time())} {public(host_key)}"
+    for changes, code in (
+        ({"at": None, "signature": None}, "signature_missing"),
+        ({"signature": signature(mine, text)}, "signature_wrong"),
+        ({"signature": renewal(mine)["signature"]}, "signature_wrong"),
+        ({"at": int(time.time()) - 3600}, "signature_stale"),
+    ):
+        status, document = await ask(hosts, renewal(host_key, **changes), token)
+        assert (status, document["code"]) == (401, code), changes
+    # Its owner itself has to have it forgotten first.
+    status, document = await ask(hosts, renewal(host_key), token)
+    assert (status, document["code"]) == (409, "host_enrolled")
+    status, document = await ask(hosts, renewal(host_key))
+    assert (status, document["hostnames"]) == (201, ["login1.site.example"])
+    status, document = await ask(hosts, renewal(mine), token)
+    assert (status, document["hostnames"]) == (201, ["lab9.site.example"])
+    token = await asyncio.to_thread(enrol, folder, "lab9.site.example")
+    assert (await ask(hosts, renewal(mine), token))[0] == 201
+
+
 async def test_hosts_printed_script_enrols_and_renews(
     hosts: Site, folder: Path, host_key: Path
 ) -> None:

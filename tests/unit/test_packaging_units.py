@@ -143,6 +143,23 @@ def test_folders_belong_to_users_that_are_made() -> None:
             assert path.startswith("/etc/headgate/")
 
 
+def test_state_folders_are_there_before_the_first_start() -> None:
+    """`init` and `migrate` come before any unit's start, and find each service's own folder."""
+    text = (ROOT / "packaging/tmpfiles.d/headgate.conf").read_text(encoding="utf-8")
+    made = {tuple(line.split()) for line in text.splitlines() if line.startswith("d ")}
+    wanted = set()
+    for unit in SERVICES:
+        service = settings(unit)
+        (user,) = service["User"]
+        for folder in service.get("StateDirectory", ()):
+            (mode,) = service["StateDirectoryMode"]
+            wanted.add(("d", f"/var/lib/{folder}", mode, user, user))
+    assert wanted <= made
+    assert {path for _, path, *_ in made if path.startswith("/var/")} == {
+        path for _, path, *_ in wanted
+    }
+
+
 @pytest.mark.site  # the tools are of a package, and give folders away
 def test_users_and_folders_are_made(tmp_path: Path) -> None:
     """systemd-sysusers and systemd-tmpfiles make them, without a word of complaint."""
@@ -169,6 +186,8 @@ def test_users_and_folders_are_made(tmp_path: Path) -> None:
         gids["headgate-tokens"],
     )
     assert door.st_mode & 0o777 == 0o750
+    state = (root / "var/lib/headgate-signer").stat()
+    assert (str(state.st_uid), state.st_mode & 0o777) == (uids["headgate-signer"], 0o700)
     settings_ = (root / "etc/headgate/tokens.toml").stat()
     assert (settings_.st_uid, str(settings_.st_gid)) == (0, gids["headgate-tokens"])
     assert settings_.st_mode & 0o777 == 0o640

@@ -18,8 +18,12 @@ from token_translator import wire
 
 log = structlog.get_logger(__name__)
 
-MAX_CONNECTIONS = 32
-MAX_IN_FLIGHT = 1024
+MAX_CONNECTIONS = 16
+"""Of one uid: nobody takes another's."""
+MAX_IN_FLIGHT = 256
+"""Of one connection: whoever takes no answers waits for themselves."""
+TAKEN_SECONDS = 30.0
+"""An answer that nobody takes for that long ends its connection."""
 LAST_SECONDS = 10.0
 _UCRED = struct.Struct("3i")  # pid, uid, gid: struct ucred of unix(7)
 
@@ -91,20 +95,19 @@ class _Connections:
     def __init__(self, answering: Answering, allowed_uids: frozenset[int]) -> None:
         self._answering = answering
         self._allowed = allowed_uids
-        self._open: set[asyncio.StreamWriter] = set()
+        self._open: dict[asyncio.StreamWriter, int] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._in_flight = asyncio.Semaphore(MAX_IN_FLIGHT)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, until the other side closes it or breaks the protocol."""
-        self._open.add(writer)
+        self._open[writer] = uid = peer_uid(writer.get_extra_info("socket"))
         try:
-            if self._admitted(writer):
+            if self._admitted(uid):
                 await self._requests(reader, writer)
         except (wire.FrameError, msgspec.MsgspecError, ConnectionError) as error:
             log.warning("connection_ended", error=str(error))
         finally:
-            self._open.discard(writer)
+            del self._open[writer]
             writer.close()
             with contextlib.suppress(ConnectionError):
                 await writer.wait_closed()
@@ -120,39 +123,43 @@ class _Connections:
                 writer.transport.abort()
             writer.close()
 
-    def _admitted(self, writer: asyncio.StreamWriter) -> bool:
-        uid = peer_uid(writer.get_extra_info("socket"))
+    def _admitted(self, uid: int) -> bool:
         if uid not in self._allowed:
             log.warning("connection_refused", uid=uid)
             return False
-        if len(self._open) > MAX_CONNECTIONS:
-            log.warning("too_many_connections", most=MAX_CONNECTIONS)
+        if sum(1 for other in self._open.values() if other == uid) > MAX_CONNECTIONS:
+            log.warning("too_many_connections", uid=uid, most=MAX_CONNECTIONS)
             return False
         return True
 
     async def _requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         decoder = msgspec.json.Decoder(wire.Request)
-        sending = asyncio.Lock()
+        sending, in_flight = asyncio.Lock(), asyncio.Semaphore(MAX_IN_FLIGHT)
         while (body := await wire.read_frame(reader)) is not None:
             request = decoder.decode(body)
-            await self._in_flight.acquire()
+            await in_flight.acquire()
             task = asyncio.create_task(self._answer(request, writer, sending))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+            task.add_done_callback(lambda _: in_flight.release())
 
     async def _answer(
         self, request: wire.Request, writer: asyncio.StreamWriter, sending: asyncio.Lock
     ) -> None:
-        try:
-            answer = await self._answering.answer(request)
-            # A list is long: whoever asks for many and takes none has one of them written out.
-            async with sending:
-                if not writer.is_closing():
-                    writer.write(wire.frame(answer))
-                    with contextlib.suppress(ConnectionError):  # its asker has gone away
-                        await writer.drain()
-        finally:
-            self._in_flight.release()
+        answer = await self._answering.answer(request)
+        # A list is long: whoever asks for many and takes none has one of them written out.
+        async with sending:
+            if writer.is_closing():
+                return
+            writer.write(wire.frame(answer))
+            try:
+                async with asyncio.timeout(TAKEN_SECONDS):
+                    await writer.drain()
+            except ConnectionError:
+                pass  # its asker has gone away
+            except TimeoutError:
+                log.warning("answers_not_taken", uid=self._open.get(writer))
+                writer.transport.abort()
 
 
 def peer_uid(connection: socket.socket) -> int:

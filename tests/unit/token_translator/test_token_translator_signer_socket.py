@@ -74,3 +74,57 @@ async def test_who_does_not_listen_does_not_keep_the_signer(
         writer.close()
         with contextlib.suppress(ConnectionError):
             await writer.wait_closed()
+
+
+async def test_who_does_not_listen_starves_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However much somebody asks for, others are answered; and in the end they are cut off."""
+    monkeypatch.setattr(server, "TAKEN_SECONDS", 0.2)
+    answering = Large()
+    path = tmp_path / "signer.sock"
+    async with (
+        asyncio.timeout(20),
+        server.listening(answering, path, allowed_uids=frozenset({os.getuid()})),
+    ):
+        _, writer = await asyncio.open_unix_connection(str(path), limit=1024)
+        writer.transport.pause_reading()  # type: ignore[attr-defined]  # of a connected socket
+        for number in range(1500):
+            writer.write(wire.frame(wire.ListRevoked(number)))
+        await until(lambda: answering.asked >= server.MAX_IN_FLIGHT, seconds=10)
+        other_reader, other_writer = await asyncio.open_unix_connection(str(path))
+        other_writer.write(wire.frame(wire.ListRevoked(7)))
+        assert await wire.read_frame(other_reader, wire.MAX_ANSWER)
+        assert answering.asked == server.MAX_IN_FLIGHT + 1
+        with contextlib.suppress(ConnectionError):
+            await writer.drain()
+        await closed(writer, other_writer)
+
+
+async def test_nobody_takes_anothers_connections(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each uid has connections of its own, so many and no more."""
+    uids = iter([1] * 17 + [2])
+    monkeypatch.setattr(server, "peer_uid", lambda _: next(uids))
+    path = tmp_path / "signer.sock"
+    async with server.listening(Large(), path, allowed_uids=frozenset({1, 2})):
+        writers, answered = [], []
+        for _ in range(18):
+            reader, writer = await asyncio.open_unix_connection(str(path))
+            writer.write(wire.frame(wire.ListRevoked(7)))
+            writers.append(writer)
+            try:
+                answered.append(await wire.read_frame(reader, wire.MAX_ANSWER) is not None)
+            except ConnectionError:
+                answered.append(False)
+        assert answered == [True] * 16 + [False, True]
+        await closed(*writers)
+
+
+async def closed(*writers: asyncio.StreamWriter) -> None:
+    """Close connections."""
+    for one in writers:
+        one.close()
+        with contextlib.suppress(ConnectionError):
+            await one.wait_closed()

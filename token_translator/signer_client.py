@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from datetime import datetime
 from itertools import count
+from typing import cast
 
 import msgspec
 import structlog
@@ -85,10 +86,13 @@ class SignerClient:
         """Have something recorded that is no certificate; see `wire.Note`.
 
         Raises:
-            Unavailable: the signer is away. Invalid: not well-formed. With a mark also TooMany:
-            beyond the signer's rate; Forbidden: it is too far above the last one.
+            Unavailable: the signer is away. Invalid: not well-formed. With a mark, or of a login
+            that PAM is told of, also TooMany: beyond the signer's rate. With a mark also
+            Forbidden: it is too far above the last one.
         """
-        answer = await self._ask(wire.Note(next(self._ids), subject, event, detail, mark))
+        # Of other names is not well-formed: `_ask` finds that.
+        named = None if mark is None else (cast("wire.Mark", mark[0]), mark[1])
+        answer = await self._ask(wire.Note(next(self._ids), subject, event, detail, named))
         if not isinstance(answer, wire.Recorded):
             raise _problem(answer)
 

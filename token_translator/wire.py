@@ -30,6 +30,8 @@ MAX_MARK = 2**62
 Serial = Annotated[int, msgspec.Meta(ge=1, le=MAX_SERIAL)]
 Issuer = Annotated[str, msgspec.Meta(max_length=MAX_ISSUER)]
 Field = Annotated[str, msgspec.Meta(max_length=MAX_FIELD)]
+Mark = Literal["changes", "denials"]
+"""What the asking process counts: names of its own could be used up."""
 Word = Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9_]{0,63}\Z")]
 FINGERPRINT = r"^SHA256:[A-Za-z0-9+/]{43}\Z"
 Fingerprint = Annotated[str, msgspec.Meta(pattern=FINGERPRINT)]
@@ -99,14 +101,14 @@ class Note(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="note"):
     `event` says what, `detail` in a few words, encrypted as the subject is. `mark` is the name and
     the number of a state of the asking process that only grows: the highest of each name is kept,
     and tells it later that its own database went back (`ListMarks`). Without a mark, somebody's
-    flood of one event is counted as refusals are.
+    flood of one event is counted as refusals are; but each `pam_accepted` is recorded, or refused.
     """
 
     id: int
     subject: Subject
     event: Word
     detail: Field = ""
-    mark: tuple[Word, Annotated[int, msgspec.Meta(ge=1, le=MAX_MARK)]] | None = None
+    mark: tuple[Mark, Annotated[int, msgspec.Meta(ge=1, le=MAX_MARK)]] | None = None
 
 
 class Revoke(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="revoke"):

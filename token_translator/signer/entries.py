@@ -13,7 +13,7 @@ import hashlib
 import json
 import secrets
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
 
@@ -29,6 +29,9 @@ GENESIS = "0" * 64
 NONCE_BYTES = 12
 MAX_ENTRY = 56_000
 """Bytes of one that somebody asks for: it must fit into a datagram to leave the host."""
+
+CUT_BYTES = 48
+"""Of each personal field of an entry that would be longer than that, in UTF-8."""
 
 Kind = Literal[
     "issued", "refused", "noted", "revoked", "authority", "restored", "retained", "erased"
@@ -112,6 +115,19 @@ def make(record: Record, persons: Mapping[Identity, Person], head: Head, *, now:
         entry=body,
         hash=digest(body),
     )
+
+
+def cut(record: Record) -> Record:
+    """A record with no more than the beginning of each of its personal fields; lists are left out.
+
+    Whatever somebody asked for, an entry of it fits.
+    """
+    kept = {
+        name: value.encode()[:CUT_BYTES].decode(errors="ignore")
+        for name, value in record.personal.items()
+        if isinstance(value, str)
+    }
+    return replace(record, personal={**kept, "cut": True})
 
 
 def personal(document: Mapping[str, Any], key: bytes) -> dict[str, Any]:

@@ -8,9 +8,11 @@ from sqlalchemy import insert, select
 
 from headgate.identity import Identity
 from token_translator import wire
+from token_translator.grants import SFTP_COMMAND
 from token_translator.keys import KeyRefusedError, PublicKey
-from token_translator.signer.entries import Record
-from token_translator.signer.ledger import DeclinedError, Writing
+from token_translator.signer.ceilings import CeilingError
+from token_translator.signer.entries import Entry, Record
+from token_translator.signer.ledger import DeclinedError, TooLongError, Writing
 from token_translator.signer.tables import HOST_KEYS
 
 USER_PROFILES = frozenset({"person", "session", "sealed"})
@@ -36,6 +38,21 @@ def identity(subject: wire.Subject) -> Identity:
     if subject.sub:
         return Identity(subject.iss, subject.sub)
     return Identity("", f"peer:{subject.instance}")
+
+
+def require_profile(request: wire.Sign) -> None:
+    """Return if a certificate does what its profile says: the ledger tells only the truth.
+
+    Raises:
+        CeilingError: it does something else.
+    """
+    command = request.grant.force_command
+    if not command or command == SFTP_COMMAND:
+        profile = "person"
+    else:
+        profile = "sealed" if " --only " in command else "session"
+    if request.subject.profile != profile:
+        raise CeilingError(f"a certificate of the profile {profile} that is said to be another's")
 
 
 def issued_user(request: wire.Sign, key: PublicKey, ca: str) -> Record:
@@ -94,7 +111,7 @@ def issue_to_user(writing: Writing, *, record: Record, key: PublicKey, refused: 
     _require_unrevoked(writing, key, refused)
     if key.fingerprint in writing.host_keys:
         raise _recorded(writing, HostKeyError("This is the key of a host of this site."), refused)
-    return writing.append(record).serial or 0
+    return _appended(writing, record, refused).serial or 0
 
 
 def issue_to_host(writing: Writing, *, record: Record, key: PublicKey, refused: Refusal) -> int:
@@ -104,7 +121,7 @@ def issue_to_host(writing: Writing, *, record: Record, key: PublicKey, refused: 
         RevokedKeyError: the key is revoked; the refusal is recorded.
     """
     _require_unrevoked(writing, key, refused)
-    entry = writing.append(record)
+    entry = _appended(writing, record, refused)
     keep_host_key(writing, entry.seq, key.fingerprint)
     return entry.serial or 0
 
@@ -115,6 +132,14 @@ def keep_host_key(writing: Writing, seq: int, fingerprint: str) -> None:
     known = select(HOST_KEYS.c.seq).where(HOST_KEYS.c.fingerprint == fingerprint)
     if writing.connection.execute(known).first() is None:
         writing.connection.execute(insert(HOST_KEYS).values(fingerprint=fingerprint, seq=seq))
+
+
+def _appended(writing: Writing, record: Record, refused: Refusal) -> Entry:
+    try:
+        return writing.append(record)
+    except TooLongError as error:
+        writing.append(refused("ceiling", str(error)))
+        raise
 
 
 def _require_unrevoked(writing: Writing, key: PublicKey, refused: Refusal) -> None:

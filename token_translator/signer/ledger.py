@@ -22,6 +22,7 @@ from token_translator.signer.entries import (
     Entry,
     Head,
     Record,
+    cut,
     make,
     walk,
 )
@@ -85,13 +86,16 @@ class Writing:
                 found.update(self.connection.scalars(among))
 
     def append(self, record: Record) -> Entry:
-        """Put an entry at the end.
+        """Put an entry at the end; a refusal or a note that is too long is cut.
 
         Raises:
             TooLongError: another process asks for it, and the copy could not take it.
         """
         self.know({record.identity} if record.by is None else {record.identity, record.by})
         entry = make(record, self._known, self._head, now=self.now)
+        if self.bounded and len(entry.entry) > MAX_ENTRY and record.kind in {"refused", "noted"}:
+            # Never none at all: who pads what they ask for would not be seen.
+            entry = make(cut(record), self._known, self._head, now=self.now)
         if self.bounded and len(entry.entry) > MAX_ENTRY:
             raise TooLongError(f"what is to be recorded of this is longer than {MAX_ENTRY} bytes")
         self._put(entry)

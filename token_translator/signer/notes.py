@@ -14,7 +14,6 @@ from token_translator.signer.tables import MARKS
 
 MAX_STEP = 2**32
 """A mark that jumps further would leave whoever wrote it last no room to go on."""
-MAX_MARKS = 16
 
 
 def note(request: wire.Note, more: int) -> Record:
@@ -32,15 +31,13 @@ def write(writing: Writing, *, request: wire.Note, more: int) -> None:
     """Append a note, and keep its mark.
 
     Raises:
-        DeclinedError: the mark jumps, or is of one name too many.
+        DeclinedError: the mark jumps.
     """
     if request.mark is not None:
         known = marks(writing.connection)
         name, value = request.mark
         if value - known.get(name, 0) > MAX_STEP:
             raise DeclinedError("a mark that is too far above the last one")
-        if name not in known and len(known) >= MAX_MARKS:
-            raise DeclinedError("more marks than are kept")
     entry = writing.append(note(request, more))
     if request.mark is not None:
         apply(writing.connection, entry.seq, {"mark": request.mark})

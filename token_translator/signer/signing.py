@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
@@ -31,6 +32,8 @@ T = TypeVar("T")
 REVOCATIONS_PER_MINUTE = 600
 """What is revoked stays in the ledger, keys for ever: even revoking has a bound."""
 MARKS_PER_MINUTE = 600
+LOGIN = "pam_accepted"
+"""A note of somebody let in: whatever is not recorded is refused, and nobody let in unrecorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,7 @@ class Signing:
         self._rate = Rate(ceilings.per_minute, now=clock.monotonic())
         self._revocations = Rate(REVOCATIONS_PER_MINUTE, now=clock.monotonic())
         self._marks = Rate(MARKS_PER_MINUTE, now=clock.monotonic())
+        self._logins = Rate(ceilings.per_minute, now=clock.monotonic())
         self._refusals = Refusals()
         self._notes = Refusals()
         self._ledger = ledger
@@ -152,7 +156,7 @@ class Signing:
     async def _sign_user(self, request: wire.Sign) -> wire.Answer:
         authority = self._authorities.user[0]
         refused = partial(issuance.refused_user, request)
-        verify = partial(check, self._ceilings, request.grant, request.key_id)
+        verify = partial(_check_user, self._ceilings, request)
         key = await self._admitted(request, issuance.USER_PROFILES, verify, refused)
         record = issuance.issued_user(request, key, fingerprint(authority.blob))
         issue = partial(issuance.issue_to_user, record=record, key=key, refused=refused)
@@ -226,15 +230,23 @@ class Signing:
 
     async def _note(self, request: wire.Note) -> wire.Answer:
         more: int | None = 0
-        if request.mark is None:
+        now = self._clock.monotonic()
+        if request.mark is not None:
+            self._require_within(self._marks, now)
+        elif request.event == LOGIN:
+            self._require_within(self._logins, now)
+        else:
             whose = (issuance.identity(request.subject), request.event)
-            more = self._notes.count(whose, self._clock.monotonic())
-        elif not self._marks.take(self._clock.monotonic()):
-            raise _RateError
+            more = self._notes.count(whose, now)
         if more is not None:
             write = partial(notes.write, request=request, more=more)
             await self._write(write, issuance.identity(request.subject))
         return wire.Recorded(request.id)
+
+    def _require_within(self, rate: Rate, now: float) -> None:
+        if not rate.take(now):
+            log.warning("note_ceiling")
+            raise _RateError
 
     async def _revoke(self, request: wire.Revoke) -> wire.Answer:
         if not self._revocations.take(self._clock.monotonic(), max(1, len(request.keys))):
@@ -277,6 +289,11 @@ class Signing:
         outcomes = await asyncio.get_running_loop().run_in_executor(self._thread, commit)
         self._written()
         return outcomes
+
+
+def _check_user(ceilings: Ceilings, request: wire.Sign, *, now: datetime) -> None:
+    check(ceilings, request.grant, request.key_id, now=now)
+    issuance.require_profile(request)
 
 
 class _RateError(Exception):

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from headgate.identity import Identity
 from token_translator import wire
-from token_translator.grants import Grant
+from token_translator.grants import SFTP_COMMAND, Grant
 from token_translator.signer_client import SignerClient
 
 ISSUER = "https://iam.example/"
@@ -56,11 +56,14 @@ async def sign(
     client: SignerClient, sub: str = "alice", key: str | None = None, **changes: Any
 ) -> wire.Signed:
     """One user certificate."""
+    command = changes.get("force_command", "")
+    forced = "sealed" if " --only " in command else "session"
+    person = command in {"", SFTP_COMMAND}
     return await client.sign(
         grant(**changes),
         public_key=new_key() if key is None else key,
         key_id=KEY_ID,
-        subject=subject(sub),
+        subject=subject(sub, profile="person" if person else forced),
     )
 
 

@@ -16,13 +16,14 @@ from headgate.identity import Principal
 from tests.unit.token_translator.ledger_books import ALICE, BOB, NOW, Books, issued
 from token_translator import issuing, wire
 from token_translator.grants import Grant
-from token_translator.signer import authority, commands, live, revocations, syslog
+from token_translator.signer import authority, commands, live, revocations, search, syslog
 from token_translator.signer.authorities import Authorities
 from token_translator.signer.ceilings import Ceilings
 from token_translator.signer.signing import Signing
 
 LONG = "x" * 30_000
 KEY = "SHA256:" + "A" * 43
+PROGRAM = "/usr/libexec/headgate-session"
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ async def signing(sqlite_books: Books, clock: HeldClock, tmp_path: Path) -> Asyn
     key = authority.FileAuthority.load(tmp_path / "ca")
     one = Signing(
         authorities=Authorities(user=[key], host=[key]),
-        ceilings=Ceilings(hostnames=("*.site.example",)),
+        ceilings=Ceilings(hostnames=("*.site.example",), session_programs=(PROGRAM,)),
         ledger=sqlite_books.ledger(),
         persons=sqlite_books.persons,
         clock=clock,
@@ -84,7 +85,25 @@ async def test_a_user_certificate_is_of_a_user_profile(
     answer = await signing.answer(sign(clock, profile))
     assert isinstance(answer, wire.Refused)
     assert answer.code == "ceiling"
-    assert isinstance(await signing.answer(sign(clock, "sealed")), wire.Signed)
+    assert isinstance(await signing.answer(sign(clock, "person")), wire.Signed)
+
+
+SEALED = f"{PROGRAM} --only status:00000000-0000-0000-0000-000000000000"
+
+
+@pytest.mark.parametrize(
+    ("profile", "command"),
+    [("person", ""), ("person", "internal-sftp"), ("session", PROGRAM), ("sealed", SEALED)],
+)
+async def test_a_profile_says_what_a_certificate_does(
+    signing: Signing, sqlite_books: Books, clock: HeldClock, profile: str, command: str
+) -> None:
+    """A sealed certificate is none of a person's own logins, or the ledger would lie."""
+    for said in ("person", "session", "sealed"):
+        answer = await signing.answer(sign(clock, said, force_command=command))
+        assert isinstance(answer, wire.Signed if said == profile else wire.Refused)
+    kinds = [json.loads(entry.entry)["kind"] for entry in sqlite_books.ledger().entries()]
+    assert sorted(kinds) == ["issued", "refused", "refused"]
 
 
 @pytest.mark.parametrize("profile", ["person", "session", ""])
@@ -147,14 +166,25 @@ def test_a_subject_is_short(field: str, most: int) -> None:
 async def test_what_cannot_be_recorded_is_not_done(
     signing: Signing, sqlite_books: Books, clock: HeldClock
 ) -> None:
-    """An entry that no datagram takes is not written, and its certificate is not made."""
+    """Where no datagram takes its entry no certificate is made; that this was asked for stays."""
     others = {"iss": "\U0001f600" * 1024, "profile": "person"}
     fields = dict.fromkeys(wire.Subject.__struct_fields__, "\U0001f600" * 255)
     widest = wire.Subject(**{**fields, **others})
     request = msgspec.structs.replace(sign(clock), subject=widest)
-    answer = await signing.answer(request)
-    assert isinstance(answer, wire.Refused)
-    assert (answer.code, list(sqlite_books.ledger().entries())) == ("ceiling", [])
+    grant = msgspec.structs.replace(request.grant, principals=("\U0001f600" * 255,) * 7)
+    asked: list[wire.Request] = [
+        request,
+        msgspec.structs.replace(request, grant=grant),
+        wire.Refuse(1, widest, "no_rule"),
+        wire.Note(1, widest, "hold_placed", "\U0001f600" * 255, ("changes", 7)),
+    ]
+    answers = [await signing.answer(one) for one in asked]
+    assert [type(one) for one in answers] == [wire.Refused] * 2 + [wire.Recorded] * 2
+    entries = list(sqlite_books.ledger().entries())
+    assert [json.loads(one.entry)["kind"] for one in entries] == ["refused"] * 3 + ["noted"]
+    assert max(len(one.entry) for one in entries) < 16_000
+    found = list(search.search(sqlite_books.ledger(), sqlite_books.persons, search.Sought()))
+    assert [one["personal"].get("cut") for one in found] == [True] * 4
     assert isinstance(await signing.answer(sign(clock)), wire.Signed)
 
 

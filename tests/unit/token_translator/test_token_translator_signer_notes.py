@@ -5,8 +5,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
-from sqlalchemy import delete, update
+from sqlalchemy import delete, insert, update
 
 from headgate.clock import HeldClock
 from tests.unit.token_translator.ledger_books import Books
@@ -35,7 +36,7 @@ async def signing(books: Books, clock: HeldClock, tmp_path: Path) -> AsyncIterat
     key = authority.FileAuthority.load(tmp_path / "ca")
     one = Signing(
         authorities=Authorities(user=[key], host=[key]),
-        ceilings=Ceilings(),
+        ceilings=Ceilings(per_minute=60),
         ledger=books.ledger(),
         persons=books.persons,
         clock=clock,
@@ -83,37 +84,67 @@ async def test_a_flood_of_notes_is_counted(
     assert entries(books)[-1]["suppressed"] == 15
 
 
+async def test_each_login_is_recorded(books: Books, signing: Signing, clock: HeldClock) -> None:
+    """Whom PAM lets in is never counted as a flood; beyond the rate nobody is let in."""
+    for number in range(40):
+        note = wire.Note(number, ALICE, "pam_accepted", f"login {number}")
+        assert await signing.answer(note) == wire.Recorded(number)
+    assert len(entries(books)) == 40
+    for number in range(20):
+        await signing.answer(wire.Note(number, ALICE, "pam_accepted"))
+    refused = await signing.answer(wire.Note(7, ALICE, "pam_accepted"))
+    assert isinstance(refused, wire.Refused)
+    assert (refused.code, len(entries(books))) == ("rate", 60)
+    assert await signing.answer(wire.Note(7, ALICE, "pam_refused")) == wire.Recorded(7)
+    clock.advance(1)
+    assert await signing.answer(wire.Note(7, ALICE, "pam_accepted")) == wire.Recorded(7)
+
+
 async def test_marks_only_grow(books: Books, signing: Signing) -> None:
     """The highest number of each name is told; a note with a lower one changes nothing."""
     assert await marks(signing) == {}
-    for mark in (("holds", 5), ("holds", 3), ("seals", 1)):
+    told: list[tuple[wire.Mark, int]] = [("changes", 5), ("changes", 3), ("denials", 1)]
+    for mark in told:
         await signing.answer(wire.Note(1, NOBODY, "hold_placed", mark=mark))
-    assert await marks(signing) == {"holds": 5, "seals": 1}
-    assert [one.get("mark") for one in entries(books)] == [["holds", 5], ["holds", 3], ["seals", 1]]
+    assert await marks(signing) == {"changes": 5, "denials": 1}
+    assert [one.get("mark") for one in entries(books)] == [list(mark) for mark in told]
 
 
 async def test_marks_are_never_left_out(books: Books, signing: Signing) -> None:
     """They are not counted as a flood is: what is answered has been written."""
     for number in range(1, 31):
-        await signing.answer(wire.Note(1, NOBODY, "hold_placed", mark=("holds", number)))
+        await signing.answer(wire.Note(1, NOBODY, "hold_placed", mark=("changes", number)))
     assert len(entries(books)) == 30
-    assert await marks(signing) == {"holds": 30}
+    assert await marks(signing) == {"changes": 30}
 
 
 async def test_a_mark_cannot_be_used_up(books: Books, signing: Signing) -> None:
-    """One step is no further than anybody goes: a captured process leaves room for the next one."""
-    answer = await signing.answer(wire.Note(1, NOBODY, "x", mark=("holds", 2**40)))
+    """One step is no further than anybody goes, and there are no names but the two that count."""
+    answer = await signing.answer(wire.Note(1, NOBODY, "x", mark=("changes", 2**40)))
     assert isinstance(answer, wire.Refused)
-    assert answer.code == "ceiling"
-    for number in range(100):
-        await signing.answer(wire.Note(1, NOBODY, "x", mark=(f"name{number}", 1)))
-    assert len(await marks(signing)) == 16
-    assert len(entries(books)) == 16
+    assert (answer.code, entries(books)) == ("ceiling", [])
+    for name, well in (("changes", True), ("denials", True), ("mine", False), ("", False)):
+        made = msgspec.to_builtins(wire.Note(1, NOBODY, "x", mark=("changes", 1)))
+        body = msgspec.json.encode({**made, "mark": (name, 1)})
+        if well:
+            assert msgspec.json.decode(body, type=wire.Request)
+        else:
+            with pytest.raises(msgspec.ValidationError):
+                msgspec.json.decode(body, type=wire.Request)
+
+
+async def test_names_that_were_used_up_before(books: Books, signing: Signing) -> None:
+    """Other names that an older signer took do not keep ours from being counted."""
+    with books.engine.begin() as connection:
+        for number in range(16):
+            connection.execute(insert(MARKS).values(name=f"name{number}", value=1, seq=1))
+    await signing.answer(wire.Note(1, NOBODY, "x", mark=("denials", 1)))
+    assert (await marks(signing))["denials"] == 1
 
 
 async def test_a_mark_taken_back_is_found(books: Books, signing: Signing) -> None:
     """Whoever lowers a mark in the database, or takes it out, is found by `verify`."""
-    await signing.answer(wire.Note(1, NOBODY, "x", mark=("holds", 5)))
+    await signing.answer(wire.Note(1, NOBODY, "x", mark=("changes", 5)))
     for change in (update(MARKS).values(value=4), delete(MARKS)):
         with books.engine.begin() as connection:
             connection.execute(change)
@@ -123,7 +154,7 @@ async def test_a_mark_taken_back_is_found(books: Books, signing: Signing) -> Non
 
 async def test_a_mark_comes_back_with_its_entry(books: Books, signing: Signing) -> None:
     """After a restore, what the copy has of marks counts again."""
-    await signing.answer(wire.Note(1, NOBODY, "x", mark=("holds", 5)))
+    await signing.answer(wire.Note(1, NOBODY, "x", mark=("changes", 5)))
     whole = list(books.ledger().entries())
     with books.engine.begin() as connection:
         for table in (MARKS, *MARKS.metadata.tables.values()):

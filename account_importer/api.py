@@ -19,6 +19,7 @@ log = structlog.get_logger(__name__)
 
 VERB = "registry.read"
 RETRY_SECONDS = 5
+MOST_OF_ONE_NAME = 100
 _WAITING = (PlanState.PROPOSED, PlanState.APPROVED, PlanState.APPLYING)
 
 
@@ -49,7 +50,10 @@ class Registry:
 
 
 def create_app(registry: Registry) -> web.Application:
-    """`GET /v1/accounts` for peers with the verb `registry.read`, and health for everybody."""
+    """`GET /v1/accounts` for peers with the verb `registry.read`, and health for everybody.
+
+    `GET /v1/accounts/by-name/{account}?realm=` says whose an account is: `{"accounts": […]}`.
+    """
     app = bare_app()
 
     async def show_account(request: web.Request) -> web.Response:
@@ -58,6 +62,12 @@ def create_app(registry: Registry) -> web.Application:
         if realm != registry.realm:
             raise NotFound(f"There is no realm {realm!r} here.", code="realm_unknown")
         return await _answer(registry, identity)
+
+    async def find_account(request: web.Request) -> web.Response:
+        registry.peers.verify(request.headers.get(HEADER, "")).require(VERB)
+        if request.query.get("realm", "") != registry.realm:
+            raise NotFound("There is no such realm here.", code="realm_unknown")
+        return await _found(registry, request.match_info["account"])
 
     async def database() -> str:
         try:
@@ -69,6 +79,7 @@ def create_app(registry: Registry) -> web.Application:
         return ""
 
     app.router.add_get("/v1/accounts", show_account)
+    app.router.add_get("/v1/accounts/by-name/{account}", find_account)
     add_health(app, {"database": database})
     return app
 
@@ -109,6 +120,18 @@ async def _answer(registry: Registry, identity: Identity) -> web.Response:
         code="account_pending",
         members={"requested_at": rfc3339(asked_at), "waiting_for": _waiting_for(person, plans)},
     )
+
+
+async def _found(registry: Registry, name: str) -> web.Response:
+    try:
+        async with registry.store.reading(registry.realm) as book:
+            found = await book.find_account(name, MOST_OF_ONE_NAME)
+    except StoreError as error:
+        raise Unavailable(
+            "The registry cannot be read at the moment.", retry_after=RETRY_SECONDS
+        ) from error
+    here = [(person, entry) for person, entry in found if entry.state is not State.RESERVED]
+    return json_response({"accounts": [_shown(registry, entry, person) for person, entry in here]})
 
 
 def _shown(registry: Registry, entry: Entry, person: Person | None) -> Account:

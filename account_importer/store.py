@@ -180,6 +180,15 @@ class Book:
         row = (await self._connection.execute(ONE_ENTRY, asked)).one_or_none()
         return person, entry_of(row) if row else None
 
+    async def find_account(self, name: str, limit: int) -> list[tuple[Person | None, Entry]]:
+        """Whose a local account is: several people may share one that the site made itself."""
+        here = and_(accounts.c.realm == self._realm, accounts.c.account == name)
+        rows = await self._connection.execute(
+            select(accounts).where(here).order_by(accounts.c.iss, accounts.c.sub).limit(limit)
+        )
+        found = [await self.find(identity_of(row)) for row in rows]
+        return [(person, entry) for person, entry in found if entry is not None]
+
     async def put_people(self, found: Iterable[Person]) -> None:
         """Insert or replace."""
         rows = [

@@ -25,6 +25,7 @@ from token_translator import (
     services_command,
 )
 from token_translator.assembly import (
+    account_names,
     account_requests_of,
     assembled,
     database,
@@ -59,7 +60,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     settings = load(options.config, Settings)
-    logs.configure(settings.log_level)
+    # What is done at the terminal says so itself, and the ledger keeps it.
+    quiet = options.verb in holds_command.VERBS
+    logs.configure("error" if quiet else settings.log_level)
     return asyncio.run(_VERBS[options.verb](settings, options)) or 0
 
 
@@ -165,7 +168,9 @@ async def _hold(settings: Settings, options: argparse.Namespace) -> int:
         async with database(settings) as engine:
             revocations = revocations_of(engine, signer, lists, clock)
             suspending = suspending_of(settings, engine, revocations, clock)
-            return await holds_command.run(options, suspending, by=by, root=root)
+            async with account_names(settings, clock) as names:
+                who = holds_command.Whoever(by=by, root=root, names=names)
+                return await holds_command.run(options, suspending, who)
     finally:
         await signer.close()
 
@@ -207,8 +212,10 @@ async def _reconcile(settings: Settings, options: argparse.Namespace) -> int:
 def _read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="ascii").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{path}: {error}") from error
+    except OSError as error:
+        raise SettingsError(f"{path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"{path}: not what it should be: it is no ASCII") from error
 
 
 _VERBS: Mapping[

@@ -26,6 +26,7 @@ from token_translator import (
     routes_hosts,
     routes_pam,
 )
+from token_translator.account_names import AccountNames
 from token_translator.account_requests import AccountRequests
 from token_translator.administrators import Administrators
 from token_translator.callers import Callers
@@ -303,6 +304,26 @@ def suspending_of(
         issuers=[issuer.url for issuer in settings.issuers],
         tell=tell,
     )
+
+
+@contextlib.asynccontextmanager
+async def account_names(settings: Settings, clock: Clock) -> AsyncIterator[AccountNames]:
+    """The registry, as an administrator at the terminal asks it."""
+    signer = PeerSigner.from_file(
+        instance=settings.identity.instance, path=Path(settings.identity.key_file), clock=clock
+    )
+    url, seconds = settings.registry.url, settings.registry.timeout
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=seconds)) as session:
+        registry = RegistryClient(
+            url=url, timeout=seconds, session=session, headers=signer.headers, clock=clock
+        )
+        yield AccountNames(
+            url=url,
+            session=session,
+            headers=signer.headers,
+            registry=registry,
+            realms=settings.realms,
+        )
 
 
 async def open_database(settings: Settings) -> AsyncEngine:

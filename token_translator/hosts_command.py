@@ -8,6 +8,7 @@ from pathlib import Path
 
 from headgate.clock import Clock, rfc3339
 from headgate.settings import SettingsError
+from token_translator import listing
 from token_translator.account_requests import AccountRequests
 from token_translator.enrolments import NAME, Enrolments
 
@@ -99,12 +100,13 @@ def _show(rows: Sequence[Mapping[str, object]], *, as_json: bool) -> None:
     if as_json:
         _say(json.dumps(rows))
         return
-    for row in rows:
-        words = (" ".join(v) if isinstance(v, tuple) else str(v) for v in row.values())
-        # A subject is its issuer's word: nothing in it may steer a terminal.
-        _say(
-            "  ".join(w if w.isprintable() else w.encode("unicode_escape").decode() for w in words)
-        )
+    headings = [name.replace("_", " ").upper() for name in rows[0]] if rows else []
+    cells = [
+        [" ".join(v) if isinstance(v, tuple | list) else str(v) for v in row.values()]
+        for row in rows
+    ]
+    for line in listing.table(headings, cells):
+        _say(line)
 
 
 def _say(words: str) -> None:

@@ -33,11 +33,15 @@ Tell = Callable[[], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Suspended:
-    """A hold that is in force; whether it is new, and whether live certificates are revoked yet."""
+    """A hold that is in force; whether it is new, and whether live certificates are revoked yet.
+
+    `certificates` is how many were revoked just now.
+    """
 
     hold: Hold
     new: bool
     revoked: bool
+    certificates: int = 0
 
 
 async def nobody() -> None:
@@ -92,8 +96,9 @@ class Suspending:
         else:
             log.warning("suspended", hold=str(hold.id), by=by, realm=realm or "all")
         await self._clock.sleep(SETTLED_SECONDS)
-        revoked = await self._revocations.carry_out(order) is not None
-        return Suspended(hold, new=new, revoked=revoked)
+        revoked = await self._revocations.carry_out(order)
+        count = 0 if revoked is None else len(revoked.serials)
+        return Suspended(hold, new=new, revoked=revoked is not None, certificates=count)
 
     async def resume(self, hold: UUID, *, by: str, force: bool = False) -> Hold:
         """Lift a hold: from now on there are new certificates; what was revoked stays revoked.

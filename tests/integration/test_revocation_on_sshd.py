@@ -164,7 +164,7 @@ async def test_a_block_in_the_registry_does_the_same(person: Person, site: Site)
         await site.import_accounts()
         await person.until_cut(10)
         holds = await tokens(site, "holds", *identity(person))
-        assert "by peer:headgate-accounts" in holds
+        assert "peer:headgate-accounts" in holds
         await person.until_refused(certificate)
         await control.change_user(person.name, active=True)
         await site.import_accounts()

@@ -168,3 +168,26 @@ async def test_a_registry_without_its_database_says_when_to_come_back(
         async with session.get(address + "/readyz") as response:
             assert response.status == 503
     await store.close()
+
+
+async def test_whose_an_account_is(site: Any, address: str) -> None:
+    """An account's name leads to the identity, for an administrator who has nothing else."""
+    await site.settle()
+
+    async def named(account: str, peer: str = "gateway", realm: str = "r") -> tuple[int, Any]:
+        signer = PeerSigner(instance=peer, key=KEYS[peer], clock=site.clock)
+        async with site.session.get(
+            f"{address}/v1/accounts/by-name/{account}",
+            params={"realm": realm},
+            headers=signer.headers(AUDIENCE),
+        ) as response:
+            return response.status, await response.json(content_type=None)
+
+    status, found = await named("alice")
+    assert status == 200
+    [account] = found["accounts"]
+    assert (account["iss"], account["account"]) == (site.issuer.url, "alice")
+    assert account["sub"] == site.issuer.directory.user("alice").id
+    assert await named("nobody-here") == (200, {"accounts": []})
+    assert (await named("alice", peer="nosy"))[0] == 403
+    assert (await named("alice", realm="x"))[0] == 404

@@ -138,9 +138,9 @@ async def test_status_and_whoami_show_the_end(headgate: CommandLine):
     assert "No SSH certificates" in (await headgate("ssh-config", "--status")).stderr.decode()
     renewed = await headgate.json("ssh-renew")
     status = await headgate.json("ssh-config", "--status")
-    assert status == {"certificates": [renewed]}
-    shown = (await headgate("ssh-config", "--status", TZ="Asia/Tokyo")).checked().stdout.decode()
     assert isinstance(renewed, dict)
+    assert status == {"certificates": [{**renewed, "revoked": False}]}
+    shown = (await headgate("ssh-config", "--status", TZ="Asia/Tokyo")).checked().stdout.decode()
     hour = (int(renewed["valid_before"][11:13]) + 9) % 24
     assert f" {hour:02d}:{renewed['valid_before'][14:16]}" in shown
     assert "certificate" in (await headgate("whoami")).checked().stdout.decode()

@@ -94,6 +94,7 @@ class Registry:
     url: str
     entries: dict[str, tuple[int, dict[str, Any]]] = field(default_factory=dict)
     asked: int = 0
+    issuer: str = ""
 
     def has(self, sub: str, account: str, *, state: str = "active", **more: Any) -> None:
         """Give a subject an account."""
@@ -143,7 +144,18 @@ async def registry(peer_keys: Keys) -> AsyncIterator[Registry]:
         return web.Response(text="ok")
 
     app = web.Application()
+    async def by_name(request: web.Request) -> web.Response:
+        verifier.verify(request.headers["Headgate-Peer"]).require("registry.read")
+        name, realm = request.match_info["account"], request.query["realm"]
+        found = [
+            {**entry, "iss": one.issuer, "realm": realm}
+            for _, entry in one.entries.values()
+            if entry.get("account") == name
+        ]
+        return web.json_response({"accounts": found})
+
     app.router.add_get("/v1/accounts", accounts)
+    app.router.add_get("/v1/accounts/by-name/{account}", by_name)
     app.router.add_get("/livez", livez)
     server = TestServer(app, port=port)
     await server.start_server()
@@ -337,7 +349,8 @@ def folder(tmp_path: Path, peer_keys: Keys, empty_database: Path, counted: Itera
 def _start_counting(database: Path, number: int) -> None:
     with contextlib.closing(sqlite3.connect(database)) as connection:
         connection.execute("UPDATE change_head SET version = ?", (number,))
-        connection.execute("UPDATE denial_head SET number = ?", (number,))
+        counted = "UPDATE denial_head SET number = ?1, told_changes = ?1, told_denials = ?1"
+        connection.execute(counted, (number,))
         connection.commit()
 
 

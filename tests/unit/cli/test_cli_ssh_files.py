@@ -1,6 +1,7 @@
 """Certificates as they are read, worn and matched with a key; a real ssh-keygen makes them."""
 
 import json
+import os
 import subprocess
 import time
 from pathlib import Path
@@ -56,7 +57,12 @@ def test_a_good_certificate_with_its_key_is_ready(directory: Path):
     assert files.ready(str(directory), {}, time.time())
     assert not files.nothing_to_do(["ssh-renew", "--quiet", str(directory)], {})
     keep(directory / "identity.json", person=ALICE, login=str(directory / "login.json"))
+    asked = keep(directory / "revocations_asked")
     assert files.nothing_to_do(["ssh-renew", "--quiet", str(directory)], {})
+    for moment in (time.time() - 61, time.time() + 3600):
+        os.utime(asked, (moment, moment))
+        assert not files.nothing_to_do(["ssh-renew", "--quiet", str(directory)], {})
+    asked.touch()
     assert not files.nothing_to_do(["ssh-renew", str(directory)], {})
     assert not files.nothing_to_do(["ssh-renew", "--quiet", str(directory), "--force"], {})
     assert not files.nothing_to_do([], {})

@@ -130,7 +130,7 @@ class Place:
 def version_of(content: bytes) -> int:
     """The version in a list's header; raises `Failure` if it is no KRL of the format we know."""
     if not content.startswith(MAGIC) or len(content) < HEADER.size:
-        raise Failure("this is no revocation list, or one that is cut short")
+        raise Failure("no revocation list, or one cut short" if content else "there is no list")
     _, form, version, _ = HEADER.unpack_from(content)
     if form != FORMAT:
         raise Failure(f"the revocation list is of an unknown format ({form})")
@@ -275,10 +275,10 @@ def age(place: Place, said: Dict[str, Any], limit: int, now: float) -> Tuple[flo
     except Failure as failure:
         return float("inf"), str(failure)
     if "confirmed_at" not in said:
-        return float("inf"), "nobody has confirmed it yet"
+        return float("inf"), "nobody has confirmed the list yet"
     seconds = now - float(said["confirmed_at"])
     if not seconds >= -CLOCK_SLACK:  # also for NaN
-        return float("inf"), "it was confirmed in the future: the clock was set back"
+        return float("inf"), "the list is confirmed in the future: the clock was set back"
     return max(0.0, seconds), ""
 
 
@@ -321,8 +321,8 @@ def _once(place: Place, options: argparse.Namespace) -> int:
 def _judge(place: Place, options: argparse.Namespace, said: Dict[str, Any], wrong: str) -> int:
     seconds, why = age(place, said, options.max_bytes, time.time())
     if seconds > options.alarm_after:
-        wrong = wrong or "the list is too old"
-        _say(syslog.LOG_ERR, f"ALARM: {wrong}; {why or f'it is of {seconds:.0f} s ago'}")
+        why = why or f"the list is too old: of {seconds:.0f} s ago"
+        _say(syslog.LOG_ERR, f"ALARM: {wrong}; {why}" if wrong else f"ALARM: {why}")
         return ALARM
     if wrong:
         _say(syslog.LOG_WARNING, f"{wrong}; the list of {seconds:.0f} s ago stays")

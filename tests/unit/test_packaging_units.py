@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from token_translator import krl_fetch
 from token_translator.nodes import lines
 from token_translator.nodes.settings import Node
 
@@ -200,16 +201,22 @@ def test_units_are_in_the_wheel() -> None:
         assert shared[f"packaging/{folder}"] == f"share/headgate/{folder}"
 
 
-def test_node_setup_prints_the_unit_that_is_shipped() -> None:
-    """The two ways to a node's timer differ in the words of the command alone."""
-    node = Node(realm="main", uid_first=20000, uid_last=29999)
-    printed = lines.units(node).partition("headgate-krl-fetch.service\n")[2]
-    unit, _, timer = printed.partition("# ---- /etc/systemd/system/headgate-krl-fetch.timer\n")
-    shipped = (UNITS / "headgate-krl-fetch.service").read_text(encoding="utf-8")
-    assert _without_command(unit) == _without_command(shipped)
-    assert timer.strip() == (UNITS / "headgate-krl-fetch.timer").read_text("utf-8").strip()
+def test_node_setup_prints_the_unit_that_is_shipped(tmp_path: Path) -> None:
+    """There is one unit for a node's timer; what is the node's own is in the options file."""
+    tokens = "https://tokens.example.org"
+    node = Node(realm="main", uid_first=20000, uid_last=29999, tokens=tokens, krl_max_age=1800)
+    _, *files = re.split(r"^# ---- (\S+).*\n", lines.units(node), flags=re.MULTILINE)
+    printed = dict(zip(files[::2], files[1::2], strict=True))
+    for name_ in ("headgate-krl-fetch.service", "headgate-krl-fetch.timer"):
+        shipped = (UNITS / name_).read_text(encoding="utf-8")
+        unit = printed[f"/etc/systemd/system/{name_}"]
+        assert _without_comments(unit) == _without_comments(shipped)
+    path = tmp_path / "options"
+    path.write_text(printed["/etc/headgate/krl-fetch.options"])
+    read = krl_fetch._parser().parse_args([f"@{path}"])
+    assert (read.url, read.file) == (f"{tokens}/v1/krl", node.revoked_keys)
+    assert (read.user_ca, read.alarm_after) == (node.user_ca, 1800.0)
 
 
-def _without_command(unit: str) -> str:
-    text = re.sub(r"^ExecStart=(.*\\\n)*.*\n", "", unit, flags=re.MULTILINE)
-    return re.sub(r"^#.*\n", "", text, flags=re.MULTILINE).strip()
+def _without_comments(unit: str) -> str:
+    return re.sub(r"^#.*\n", "", unit, flags=re.MULTILINE).strip()

@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import os
 import pwd
+import shlex
 import socket
 import sys
 from collections.abc import Sequence
@@ -20,6 +21,9 @@ from token_translator.nodes.settings import Node
 
 SECONDS = 10.0
 PARTS = ("all", "sshd", "principals", "units", "host-certificate")
+NEEDED = ("realm", "uid_first", "uid_last")
+SAID = (*NEEDED, "tokens", "people_group", "host_certificate")
+"""Keys of the node's TOML that have an option of the same name."""
 ROOTS = "sshd's files, the principals program, the session program and the host certificate"
 
 
@@ -41,10 +45,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--hostname", default=socket.getfqdn(), help="as people name the node")
     parser.add_argument("--offline", action="store_true", help="do not ask the translator")
     parser.add_argument("--sshd-config", default="", metavar="FILE", help="else sshd's own")
-    for name in ("realm", "tokens", "people_group", "host_certificate"):
-        parser.add_argument(f"--{name.replace('_', '-')}", help=f"{name} of the node's TOML")
-    for name in ("uid_first", "uid_last"):
-        parser.add_argument(f"--{name.replace('_', '-')}", type=int)
+    for name in SAID:
+        kind = int if name in {"uid_first", "uid_last"} else str
+        help_ = f"{name} of the node's TOML"
+        parser.add_argument(f"--{name.replace('_', '-')}", type=kind, help=help_)
     parser.add_argument("--gateway", dest="gateways", action="append", metavar="ADDRESS")
 
 
@@ -56,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
         print(f"headgate-tokens: {error}", file=sys.stderr)  # noqa: T201 - the terminal's answer
         return EX_CONFIG
     if options.part:
-        print(printed(node, options.part), end="")  # noqa: T201 - the answer
+        print(printed(node, options.part, named(options)), end="")  # noqa: T201 - the answer
         return 0
     findings = asyncio.run(check(node, options, SystemClock()))
     print(render(findings, as_json=options.json))  # noqa: T201 - the answer
@@ -77,13 +81,27 @@ def read(options: argparse.Namespace) -> Node:
     try:
         if options.node:
             return msgspec.structs.replace(load(options.node, Node), **said)
+        if missing := [name for name in NEEDED if name not in said]:
+            words = ", ".join(f"--{name.replace('_', '-')}" for name in missing)
+            raise SettingsError(f"the node: say --node FILE, or {words}")
         return msgspec.convert(said, Node)
     except (ValueError, TypeError) as error:
         raise SettingsError(f"the node: {error}") from error
 
 
-def printed(node: Node, part: str) -> str:
-    """One part of what the node is given."""
+def named(options: argparse.Namespace) -> str:
+    """The options that named the node, as a shell reads them."""
+    words = ["--node", str(options.node)] if options.node else []
+    for name in SAID:
+        if (value := getattr(options, name)) is not None:
+            words += [f"--{name.replace('_', '-')}", str(value)]
+    for address in options.gateways or ():
+        words += ["--gateway", address]
+    return shlex.join(words)
+
+
+def printed(node: Node, part: str, named: str) -> str:
+    """One part of what the node is given; `named`: the options that name it."""
     match part:
         case "sshd":
             return lines.sshd(node)
@@ -96,7 +114,7 @@ def printed(node: Node, part: str) -> str:
         case "host-certificate":
             return lines.host_certificate(node)
         case _:
-            return lines.everything(node, min(places.release_digests(), default=""))
+            return lines.everything(node, min(places.release_digests(), default=""), named)
 
 
 async def check(node: Node, options: argparse.Namespace, clock: Clock) -> list[Finding]:

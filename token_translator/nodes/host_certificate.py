@@ -45,7 +45,8 @@ async def judged(
         found.append(failed("host certificate's key", f"it is of {shown.key}, the host's is {key}"))
     if hostname not in shown.names:
         names = ", ".join(shown.names) or "(none)"
-        found.append(failed("host certificate's names", f"{hostname} is not among {names}"))
+        detail = f"{hostname} is not among {names}; is it how people name the node? (--hostname)"
+        found.append(failed("host certificate's names", detail))
     found.append(_in_time(shown, now))
     if known is not None and shown.authority not in _fingerprints(known):
         detail = f"{shown.authority} is not the site's host authority"

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from token_translator.nodes.settings import Node
 
 SSHD_CONFIG = "/etc/ssh/sshd_config.d/50-headgate.conf"
+KRL_OPTIONS = "/etc/headgate/krl-fetch.options"
 
 
 def sshd(node: Node) -> str:
@@ -140,12 +141,19 @@ rm -rf "$fresh.old"
 
 
 def units(node: Node) -> str:
-    """Systemd's units of the timer that fetches the revocation list."""
+    """The fetcher of the revocation list: its options, and the units that the package has, too."""
     tokens = (node.tokens or "https://tokens.example.org").rstrip("/")
     folder = node.revoked_keys.rsplit("/", 1)[0]
     return f"""\
 # useradd --system --home-dir /nonexistent --shell /usr/sbin/nologin {node.krl_user}
+# install -d -o root -g root -m 0755 {KRL_OPTIONS.rsplit("/", 1)[0]}
 # install -d -o {node.krl_user} -g root -m 0755 {folder}
+# ---- {KRL_OPTIONS}
+# root's, mode 0644
+--url {tokens}/v1/krl
+--file {node.revoked_keys}
+--user-ca {node.user_ca}
+--alarm-after {node.krl_max_age}
 # ---- /etc/systemd/system/headgate-krl-fetch.service
 [Unit]
 Description=headgate: fetch the SSH revocation list
@@ -155,8 +163,7 @@ After=network-online.target
 [Service]
 Type=oneshot
 User={node.krl_user}
-ExecStart={node.krl_fetch} --url {tokens}/v1/krl \\
-  --file {node.revoked_keys} --user-ca {node.user_ca} --alarm-after {node.krl_max_age}
+ExecStart={node.krl_fetch} @{KRL_OPTIONS}
 ReadWritePaths={folder}
 ProcSubset=pid
 PrivateUsers=yes
@@ -250,8 +257,11 @@ echo "now reload sshd: it reads its certificate when it starts"
 """
 
 
-def everything(node: Node, digest: str) -> str:
-    """All of it, in the order in which it is done; `digest` is the session program's."""
+def everything(node: Node, digest: str, named: str) -> str:
+    """All of it, in the order in which it is done.
+
+    `digest` is the session program's; `named` the options that name the node once more.
+    """
     principals = (
         principals_program(node) if node.principals == "command" else principals_files(node)
     )
@@ -264,12 +274,13 @@ def everything(node: Node, digest: str) -> str:
 """,
         "2. the authorities": f"""\
 # curl --fail -H 'Accept: text/plain' {tokens}/v1/ca > {node.user_ca}
-# root's, mode 0644. Compare with `headgate-signer` on the signer's host before you believe it.
+# root's, mode 0644. Before you believe it: its fingerprints (ssh-keygen -lf {node.user_ca})
+# must be among those that `headgate-signer authorities` prints (as headgate-signer, on its host).
 """,
         "3. the revocation list, before sshd is told of it": units(node),
         "4. principals": principals,
         "5. sshd": sshd(node),
-        "6. prove it": "# headgate-tokens node-setup --check\n",
+        "6. prove it, as root": f"# headgate-tokens node-setup --check {named}\n",
     }
     if node.host_certificate:
         parts["7. the host certificate"] = host_certificate(node)

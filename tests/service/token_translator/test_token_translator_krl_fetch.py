@@ -164,6 +164,9 @@ async def test_krl_fetch_makes_no_list_of_its_own(node: Node, translator: Transl
     done = await node.fetch(translator.url)
     assert (done.status, node.file.exists()) == (2, False)
     assert b"ALARM" in done.stderr
+    checked = await node.fetch(translator.url, "--check")
+    assert checked.status == 2
+    assert checked.stderr.endswith(b"ALARM: there is no list\n")
 
 
 async def test_krl_fetch_follows_no_redirect(
@@ -213,6 +216,7 @@ async def test_krl_fetch_alarms_on_age(
     asked = len(translator.asked)
     done = await node.fetch(translator.url, "--check")
     assert (done.status, len(translator.asked)) == (2, asked)
+    assert b"ALARM: the list is too old: of 72" in done.stderr
     translator.says = b""
     done = await node.fetch(translator.url)
     assert (done.status, node.file.exists()) == (2, True)

@@ -1,9 +1,11 @@
 """What a node is told, and how sshd's answers are judged: all without a node."""
 
+import shlex
 import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from headgate.settings import EX_CONFIG
@@ -117,6 +119,56 @@ def test_node_lines_options_stand_over_the_file(
     assert tokens_main.main([*words, "--realm", "a b"]) == EX_CONFIG
     path.write_text(path.read_text() + "uid_frist = 1\n")
     assert tokens_main.main(words) == EX_CONFIG
+
+
+def test_node_lines_end_with_a_check_that_works(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The command that proves it names the node as the one that printed it did."""
+    path = tmp_path / "my node.toml"
+    path.write_text('realm = "main"\nuid_first = 20000\nuid_last = 29999\n')
+    for words in (
+        ["--node", str(path), "--gateway", "192.0.2.10", "--gateway", "192.0.2.11"],
+        ["--realm", "main", "--uid-first", "20000", "--uid-last", "29999"],
+    ):
+        assert tokens_main.main(["node-setup", "--print", *words]) == 0
+        (line,) = [
+            line
+            for line in capsys.readouterr().out.splitlines()
+            if line.startswith("# headgate-tokens node-setup --check")
+        ]
+        said = shlex.split(line.removeprefix("# headgate-tokens node-setup --check"))
+        assert sorted(said) == sorted(words)
+
+
+def test_node_lines_say_how_authorities_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    """Both sides of the comparison are commands that print fingerprints."""
+    words = ["--realm", "main", "--uid-first", "20000", "--uid-last", "29999"]
+    assert tokens_main.main(["node-setup", "--print", *words]) == 0
+    printed = capsys.readouterr().out
+    assert f"ssh-keygen -lf {NODE.user_ca}" in printed
+    assert "`headgate-signer authorities`" in printed
+
+
+@pytest.mark.parametrize("words", [[], ["--realm", "main"]])
+def test_node_lines_name_the_options_that_are_missing(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The complaint says what to type."""
+    assert tokens_main.main(["node-setup", "--print", *words]) == EX_CONFIG
+    complaint = capsys.readouterr().err
+    assert "--node FILE" in complaint
+    assert ("--realm" in complaint) is (not words)
+    assert "--uid-first, --uid-last" in complaint
+
+
+def test_node_judgement_of_a_certificate_that_sshd_does_not_know() -> None:
+    """It is sshd's line that is missing; the file may well be there."""
+    node = msgspec.structs.replace(NODE, host_certificate="/etc/ssh/key-cert.pub")
+    found = {finding.check: finding for finding in judge(node, SOUND, "alice", "elsewhere")}
+    finding = found["sshd's host certificate"]
+    assert finding.state == "failed"
+    assert finding.detail == "sshd has no line: HostCertificate /etc/ssh/key-cert.pub"
 
 
 def script(tmp_path: Path, node: Node) -> Path:

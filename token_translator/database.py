@@ -136,9 +136,9 @@ def require_current(connection: Connection, history: str, remedy: str) -> None:
     head = ScriptDirectory.from_config(_config(history)).get_current_head()
     found = MigrationContext.configure(connection).get_current_revision()
     if found != head:
-        raise SettingsError(
-            f"the database of {history} is at {found or 'nothing'}, not at {head}: run {remedy}"
-        )
+        if found is None:
+            raise SettingsError(f"the database has no tables yet: run {remedy}")
+        raise SettingsError(f"the database of {history} is at {found}, not at {head}: run {remedy}")
 
 
 def require_durable(connection: Connection) -> None:

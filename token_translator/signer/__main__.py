@@ -191,13 +191,17 @@ def _verify(settings: SignerSettings, options: Options) -> int:
 
 
 def _search(settings: SignerSettings, options: Options) -> int:
+    damaged: list[int] = []
     with opened(settings, whole=False) as books:
-        found = 0
+        found, sought = 0, arguments.sought(options)
         for found, document in enumerate(  # noqa: B007 - whether there was one
-            commands.find(books.ledger, books.persons, arguments.sought(options)), 1
+            commands.find(books.ledger, books.persons, sought, damaged.append), 1
         ):
             print(json.dumps(document) if options.json else commands.line(document))  # noqa: T201 - the answer
-    return 0 if found else 1
+    for seq in damaged:
+        words = f"entry {seq} is not what was written, and was left out: see `ledger verify`"
+        print(f"headgate-signer: {words}", file=sys.stderr)  # noqa: T201 - the terminal's answer
+    return 0 if found and not damaged else 1
 
 
 def _erase(settings: SignerSettings, options: Options) -> int:
@@ -253,8 +257,18 @@ def _tell(options: Options, status: int, found: Mapping[str, Any]) -> int:
         print(json.dumps(found))  # noqa: T201 - the answer
     else:
         for name, value in found.items():
-            print(f"{name.replace('_', ' ')}: {value}")  # noqa: T201 - the answer
+            print(f"{name.replace('_', ' ')}: {_plain(value)}")  # noqa: T201 - the answer
     return status
+
+
+def _plain(value: object) -> str:
+    """A value in a person's words."""
+    match value:
+        case bool():
+            return "yes" if value else "no"
+        case list() | tuple():
+            return ", ".join(map(str, value)) or "none"
+    return str(value)
 
 
 def _ceilings(settings: SignerSettings) -> Ceilings:

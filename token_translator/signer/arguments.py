@@ -4,6 +4,7 @@ import argparse
 import base64
 import re
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 
 from headgate.identity import Identity
@@ -72,6 +73,7 @@ def sought(options: argparse.Namespace) -> Sought:
         serial=options.serial,
         key=options.key or "",
         row=options.row,
+        account=options.account,
         since=options.since,
         until=options.until,
     )
@@ -132,8 +134,9 @@ def _search(verb: Parser) -> None:
     verb.add_argument("--serial", type=int)
     verb.add_argument("--key", type=_key, metavar="KEY", help=f"certified: {_FORMS}")
     verb.add_argument("--row", default="", metavar="UUID", help="of a job")
+    verb.add_argument("--account", default="", metavar="NAME", help="that it was signed for")
     for name in ("--since", "--until"):
-        verb.add_argument(name, type=commands.moment, metavar="TIME", help="RFC 3339, or a date")
+        verb.add_argument(name, type=_moment, metavar="TIME", help="RFC 3339, or a date")
 
 
 def _revoke(verb: Parser) -> None:
@@ -176,6 +179,15 @@ def _serial(word: str) -> int:
     if not re.fullmatch(r"[0-9]{1,19}", word) or not 1 <= int(word) <= MAX_SERIAL:
         raise argparse.ArgumentTypeError(f"not a serial: {word[:40]!r}")
     return int(word)
+
+
+def _moment(word: str) -> datetime:
+    try:
+        return commands.moment(word)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"not a time: {word[:40]!r}; it is 2026-11-21, or 2026-11-21T18:00:00Z"
+        ) from None
 
 
 def _reason(word: str) -> str:

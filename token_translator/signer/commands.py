@@ -3,7 +3,7 @@
 import json
 import os
 import pwd
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -29,11 +29,14 @@ NOTHING = "nothing to revoke: no unexpired certificate has such a serial, or is 
 def verify(ledger: Ledger, copy: Path | None, now: datetime) -> tuple[int, dict[str, Any]]:
     """Walk the chain, hold a copy and the lists against it; the exit status, and what was found."""
     try:
-        head = ledger.verify()
+        head, parts = ledger.verify(), kept.Authorities()
         for entry in ledger.entries():
+            parts.see(entry)
             if kept.concerns(entry):
                 with ledger.reading() as connection:
                     kept.require(connection, entry, now)
+        with ledger.reading() as connection:
+            parts.require(connection, now)
         same = restore.compare(ledger, read_copy(copy)) if copy is not None else None
     except ChainError as error:
         return 1, {"intact": False, "broken": str(error)}
@@ -41,9 +44,11 @@ def verify(ledger: Ledger, copy: Path | None, now: datetime) -> tuple[int, dict[
     return 0, found if same is None else {**found, "same_in_copy": same}
 
 
-def find(ledger: Ledger, persons: Persons, sought: Sought) -> Iterator[dict[str, Any]]:
-    """The entries that are sought."""
-    return search(ledger, persons, sought)
+def find(
+    ledger: Ledger, persons: Persons, sought: Sought, damaged: Callable[[int], None]
+) -> Iterator[dict[str, Any]]:
+    """The entries that are sought; `damaged` is told of those that cannot be read."""
+    return search(ledger, persons, sought, damaged)
 
 
 def line(document: Mapping[str, Any]) -> str:

@@ -45,7 +45,7 @@ def erase(
         if live:
             raise DeclinedError(
                 f"{len(live)} certificates of this person have neither expired nor been revoked: "
-                "run headgate-signer revoke --iss … --sub … first"
+                "run headgate-signer revoke --user ISS SUB --reason … first"
             )
         writing.append(Record("erased", by, {"erased": person.person}, {"by": by.sub}))
         writing.flush()

@@ -1,17 +1,18 @@
 """Searching the ledger, on the signer's own host: the asking process cannot."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 from typing import Any
 
+from cryptography.exceptions import InvalidTag
 from sqlalchemy import Select, false, or_, select
 
 from headgate.identity import Identity
 from token_translator.signer import entries
-from token_translator.signer.entries import Entry
+from token_translator.signer.entries import ChainError, Entry
 from token_translator.signer.ledger import PAGE, Ledger
 from token_translator.signer.persons import Persons
 from token_translator.signer.tables import LEDGER, REVOKED_SERIALS
@@ -25,22 +26,56 @@ class Sought:
     serial: int | None = None
     key: str = ""
     row: str = ""
+    account: str = ""
     since: datetime | None = None
     until: datetime | None = None
 
 
-def search(ledger: Ledger, persons: Persons, sought: Sought) -> Iterator[dict[str, Any]]:
+def _refuse(seq: int) -> None:
+    raise ChainError(f"entry {seq}: it is not what was written")
+
+
+def search(
+    ledger: Ledger,
+    persons: Persons,
+    sought: Sought,
+    damaged: Callable[[int], None] = _refuse,
+) -> Iterator[dict[str, Any]]:
     """Entries in order, `personal` and `by` opened where the keys are still there, else None.
 
-    A serial finds its certificate and the revocations that concern it.
+    A serial finds its certificate and the revocations that concern it. `damaged` is told the
+    number of each entry that is not what was written, and it is left out.
+
+    Raises:
+        ChainError: by `damaged`, unless said.
     """
     found = ledger.entries(wanted=_query(persons, sought))
     while page := list(islice(found, PAGE)):
-        keys = ledger.keys({name for entry in page for name in named(entry)})
+        whole = []
         for entry in page:
-            document = opened(entry, keys)
+            if _whole(entry):
+                whole.append(entry)
+            else:
+                damaged(entry.seq)
+        keys = ledger.keys({name for entry in whole for name in named(entry)})
+        for entry in whole:
+            try:
+                document = opened(entry, keys)
+            except (InvalidTag, ValueError):
+                damaged(entry.seq)
+                continue
             if _matches(document, sought):
                 yield document
+
+
+def _whole(entry: Entry) -> bool:
+    """Whether the bytes are those that the chain has; and an entry at all."""
+    if not isinstance(entry.entry, bytes) or entry.hash != entries.digest(entry.entry):
+        return False
+    try:
+        return isinstance(json.loads(entry.entry), dict)
+    except ValueError:
+        return False
 
 
 def opened(entry: Entry, keys: Mapping[str, bytes]) -> dict[str, Any]:
@@ -81,6 +116,8 @@ def _query(persons: Persons, sought: Sought) -> Select[Any]:
 
 def _matches(document: Mapping[str, Any], sought: Sought) -> bool:
     personal = document["personal"] or {}
+    if sought.account and personal.get("account") != sought.account:
+        return False
     if sought.key and sought.key not in {
         personal.get("public_key"),
         document.get("key"),

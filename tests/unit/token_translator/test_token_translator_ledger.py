@@ -11,6 +11,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from headgate.clock import rfc3339
 from tests.unit.token_translator.ledger_books import ALICE, BOB, NOW, Books, issued, refused
+from token_translator.signer import arguments
 from token_translator.signer.entries import GENESIS, ChainError, Head, Record
 from token_translator.signer.ledger import Writing
 from token_translator.signer.search import Sought, search
@@ -25,6 +26,40 @@ def serials(books: Books, *records: Record) -> list[int | None]:
 def opened(books: Books) -> list[dict[str, Any]]:
     """Every entry, opened."""
     return list(search(books.ledger(), books.persons, Sought()))
+
+
+@pytest.mark.parametrize("spoiled", [b"no JSON", b"{}", b"\xff", None])
+def test_a_search_goes_round_a_damaged_entry(sqlite_books: Books, spoiled: bytes | None) -> None:
+    """What was changed is named and not shown; all the others are found, on that day above all."""
+    books = sqlite_books
+    serials(books, issued(), issued(BOB), issued())
+    with books.engine.begin() as connection:
+        before = connection.scalar(select(LEDGER.c.entry).where(LEDGER.c.seq == 2)) or b""
+        changed = before.replace(b'"issued"', b'"noted_"') if spoiled is None else spoiled
+        connection.execute(update(LEDGER).where(LEDGER.c.seq == 2).values(entry=changed))
+    damaged: list[int] = []
+    found = search(books.ledger(), books.persons, Sought(), damaged.append)
+    assert [document["seq"] for document in found] == [1, 3]
+    assert damaged == [2]
+    with pytest.raises(ChainError, match="entry 2"):
+        opened(books)
+
+
+def test_a_time_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+    """The form that is wanted is named."""
+    with pytest.raises(SystemExit):
+        arguments.parse(["ledger", "search", "--since", "yesterday"])
+    assert "not a time: 'yesterday'; it is 2026-11-21, or" in capsys.readouterr().err
+
+
+def test_a_search_by_account(sqlite_books: Books) -> None:
+    """An account's name finds what was signed for it, with whose it is."""
+    serials(sqlite_books, issued(), issued(BOB))
+    name = opened(sqlite_books)[0]["personal"]["account"]
+    found = search(sqlite_books.ledger(), sqlite_books.persons, Sought(account=name))
+    assert {document["personal"]["account"] for document in found} == {name}
+    nobody = Sought(account="nobody")
+    assert list(search(sqlite_books.ledger(), sqlite_books.persons, nobody)) == []
 
 
 def test_serials_grow_over_groups_and_restarts(books: Books) -> None:

@@ -1,9 +1,11 @@
 """What a user finds on the site: Slurm with GPUs, private places, containers, a login node."""
 
 import pwd
+import sys
 
 import pytest
 
+from headgate.command import run
 from testbed.login import FIRST_UID, LAST_UID
 from testbed.registry import udocker_environment
 from testbed.site import Site
@@ -53,6 +55,15 @@ async def test_accounting_names_the_user(site: Site, user: str):
     listed = ("sacct", "-n", "-X", "-P", "-j", job, "-o", "User,State")
     while (await site.slurm(*listed)).strip() != f"{user}|COMPLETED":
         pass  # slurmdbd writes a little later
+
+
+async def test_people_get_their_accounts_by_one_verb(site: Site):
+    """`accounts` does what the administrator does, any number of times."""
+    testbed = (sys.executable, "-m", "testbed", "--name", site.path().name)
+    for _ in range(2):
+        assert (await run((*testbed, "accounts"), timeout=120)).status == 0
+    done = await run((*testbed, "exec", "--user", "alice", "--", "id", "-un"), timeout=60)
+    assert (done.status, done.stdout) == (0, b"alice\n"), done.stderr
 
 
 async def test_the_hosts_people_are_not_in_the_site(site: Site):

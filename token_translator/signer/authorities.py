@@ -3,19 +3,20 @@
 import contextlib
 import json
 import secrets
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, insert, or_, select, update
+from sqlalchemy import Connection, insert, select, update
 
 from headgate.identity import Identity
 from headgate.settings import SettingsError
 from token_translator.keys import fingerprint
 from token_translator.signer import revocations, signatures
 from token_translator.signer.authority import Authority, AuthorityError, FileAuthority, public_line
+from token_translator.signer.ceilings import MAX_HOST_LIFETIME
 from token_translator.signer.entries import Record
 from token_translator.signer.ledger import Writing
 from token_translator.signer.settings import AgentKey, Key, SignerSettings, TokenKey
@@ -42,6 +43,10 @@ class Authorities:
             for role, some in ((USER, self.user), (HOST, self.host))
             for position, authority in enumerate(some)
         ]
+
+    def present(self) -> dict[str, tuple[str, str]]:
+        """Role and line of each, by fingerprint."""
+        return {fingerprint(one.blob): (role, public_line(one)) for role, _, one in self.each()}
 
 
 @contextlib.asynccontextmanager
@@ -83,11 +88,10 @@ def register(writing: Writing, authorities: Authorities, *, by: Identity) -> Non
     for name, (role, state, authority) in present.items():
         before = known.get(name)
         if before is None:
-            _record(writing, by, name, role, state)
-            values = {"fingerprint": name, "role": role, "state": state}
-            writing.connection.execute(
-                insert(AUTHORITIES).values(line=public_line(authority), **values)
-            )
+            line = public_line(authority)
+            _record(writing, by, name, role, state, line=line)
+            values = {"fingerprint": name, "role": role, "state": state, "line": line}
+            writing.connection.execute(insert(AUTHORITIES).values(**values))
             continue
         if before.role != role:
             raise SettingsError(f"{name} was the authority of {before.role} certificates")
@@ -101,18 +105,38 @@ def register(writing: Writing, authorities: Authorities, *, by: Identity) -> Non
     _prolong_retired(writing)
 
 
-def certifying(connection: Connection, now: datetime) -> list[str]:
+def apply(connection: Connection, document: Mapping[str, Any]) -> None:
+    """Keep what an entry that was put back says of an authority, if its key is known at all."""
+    name, retired = document["ca"], document["state"] == "retired"
+    # Counted exactly at the next start.
+    until = int(datetime.fromisoformat(document["at"]).timestamp()) + MAX_HOST_LIFETIME
+    values = {"state": document["state"], "last_expires": until if retired else None}
+    changed = update(AUTHORITIES).where(AUTHORITIES.c.fingerprint == name)
+    if not connection.execute(changed.values(**values)).rowcount and "line" in document:
+        known = {"fingerprint": name, "role": document["role"], "line": document["line"]}
+        connection.execute(insert(AUTHORITIES).values(**known, **values))
+
+
+def certifying(
+    connection: Connection, now: datetime, present: Mapping[str, tuple[str, str]]
+) -> list[str]:
     """The lines of those whose certificates may be accepted by somebody, but for revoked ones.
 
     A retired one is among them until the last certificate that it may have signed has expired.
+    Those that are `present` (role and line by fingerprint) always are: we need not believe the
+    table.
     """
     expired = revocations.expired(now)
-    wanted = select(AUTHORITIES.c.line).where(
-        AUTHORITIES.c.revoked.is_(None),
-        or_(AUTHORITIES.c.state != "retired", AUTHORITIES.c.last_expires > expired),
-    )
-    order = (AUTHORITIES.c.role.desc(), AUTHORITIES.c.fingerprint)
-    return list(connection.scalars(wanted.order_by(*order)))
+    found = dict(present)
+    for row in connection.execute(select(AUTHORITIES)):
+        counts = row.state != "retired" or (row.last_expires or 0) > expired
+        if row.revoked is not None:
+            found.pop(row.fingerprint, None)
+        elif counts and row.fingerprint not in found:
+            found[row.fingerprint] = (row.role, row.line)
+    # Users' first, and so on all signers.
+    ordered = sorted(found.items(), key=lambda one: (one[1][0] == HOST, one[0]))
+    return [line for _, (_, line) in ordered]
 
 
 def lines(connection: Connection) -> list[Any]:
@@ -186,6 +210,6 @@ def _prolong_retired(writing: Writing) -> None:
         connection.execute(changed.values(last_expires=until))
 
 
-def _record(writing: Writing, by: Identity, name: str, role: str, state: str) -> None:
-    public = {"ca": name, "role": role, "state": state}
+def _record(writing: Writing, by: Identity, name: str, role: str, state: str, **more: str) -> None:
+    public = {"ca": name, "role": role, "state": state, **more}
     writing.append(Record("authority", by, public, {"by": by.sub}))

@@ -1,5 +1,6 @@
 """What entries of the ledger say, held against the tables that were made of it."""
 
+import base64
 import json
 from collections.abc import Mapping
 from datetime import datetime
@@ -7,6 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
+from token_translator.keys import fingerprint
 from token_translator.signer import notes, revocations
 from token_translator.signer.entries import ChainError, Entry
 from token_translator.signer.tables import (
@@ -42,6 +44,59 @@ def require(connection: Connection, entry: Entry, now: datetime) -> None:
         case "issued" if document["profile"] == "host" and document.get("key"):
             _require_host(connection, entry, document["key"])
     notes.require_kept(connection, entry.seq, document)
+
+
+class Authorities:
+    """What entries say of authorities, the last word about each counting; held at the end."""
+
+    def __init__(self) -> None:
+        self._said: dict[str, tuple[int, str, str]] = {}
+
+    def see(self, entry: Entry) -> None:
+        """One more entry, in order."""
+        if b'"kind":"authority"' in entry.entry:
+            document = json.loads(entry.entry)
+            if document["kind"] == "authority":
+                self._said[document["ca"]] = (entry.seq, document["role"], document["state"])
+
+    def require(self, connection: Connection, now: datetime) -> None:
+        """Return if the table says the same, of the same keys, and none counts too short.
+
+        Raises:
+            ChainError: it does not: serials that are revoked would leave the list.
+        """
+        rows = {row.fingerprint: row for row in connection.execute(select(AUTHORITIES))}
+        for name, row in rows.items():
+            if _fingerprint(row.line) != name:
+                raise ChainError(f"the authority {name} has another key in the table")
+        for name, (seq, role, state) in self._said.items():
+            there = rows.get(name)
+            if there is None or (there.role, there.state) != (role, state):
+                raise ChainError(
+                    f"entry {seq}: the authority {name} is not in the table as it says"
+                )
+            if state == "retired" and (there.last_expires or 0) < _last(connection, name, seq, now):
+                raise ChainError(f"entry {seq}: the authority it retired leaves the list too early")
+
+
+def _last(connection: Connection, name: str, seq: int, now: datetime) -> int:
+    """When the last certificate expires that an authority signed before it was retired."""
+    # What another signer still signed later is counted when that one restarts.
+    unexpired = select(LEDGER.c.entry, LEDGER.c.valid_before).where(
+        LEDGER.c.valid_before > revocations.expired(now), LEDGER.c.seq < seq
+    )
+    rows = connection.execute(unexpired)
+    return max(
+        (row.valid_before for row in rows if json.loads(row.entry).get("ca", name) == name),
+        default=0,
+    )
+
+
+def _fingerprint(line: str) -> str:
+    try:
+        return fingerprint(base64.b64decode(line.split()[1], validate=True))
+    except (ValueError, IndexError):
+        return ""
 
 
 def _require_serials(

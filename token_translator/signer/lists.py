@@ -6,7 +6,6 @@ and the moment: who only passes lists on can neither shorten one nor keep showin
 
 import asyncio
 import hashlib
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,7 +14,7 @@ import structlog
 
 from headgate.clock import Clock
 from token_translator.signer import authorities, revocations, sshsig
-from token_translator.signer.authority import Authority, AuthorityError
+from token_translator.signer.authority import AuthorityError
 from token_translator.signer.krl import RevocationList
 from token_translator.signer.ledger import Ledger
 
@@ -48,8 +47,9 @@ class Vouched:
 class Lists:
     """Makes the list anew when something has changed, and signs it when a minute has passed."""
 
-    def __init__(self, *, keys: Sequence[Authority], ledger: Ledger, clock: Clock) -> None:
-        self._keys = keys
+    def __init__(self, *, keys: authorities.Authorities, ledger: Ledger, clock: Clock) -> None:
+        self._keys = keys.user
+        self._present = keys.present()
         self._ledger = ledger
         self._clock = clock
         self._asking = asyncio.Lock()
@@ -88,7 +88,7 @@ class Lists:
                 # As of a moment that all signers on this ledger take, so that theirs are the same.
                 then = datetime.fromtimestamp(seconds, UTC)
                 revoked = revocations.current(connection, then)
-                lines = authorities.certifying(connection, then)
+                lines = authorities.certifying(connection, then, self._present)
                 body = RevocationList.of(revoked, lines).encode()
                 digest = hashlib.sha256(body).hexdigest()
                 if digest != self._made.digest:

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, select
 from headgate.clock import rfc3339
 from headgate.identity import Identity
 from headgate.settings import SettingsError
-from token_translator.signer import notes, revocations
+from token_translator.signer import authorities, notes, revocations
 from token_translator.signer.ceilings import MAX_HOST_LIFETIME, MAX_LIFETIME
 from token_translator.signer.entries import ChainError, Entry, Head, Record, digest, expiry
 from token_translator.signer.issuance import keep_host_key
@@ -160,6 +160,8 @@ def _put_back(writing: Writing, copy: Mapping[int, Entry]) -> Iterator[Entry]:
         document = json.loads(entry.entry)
         if document["kind"] in {"revoked", "restored"}:
             revocations.apply(writing.connection, entry.seq, document)
+        if document["kind"] == "authority":
+            authorities.apply(writing.connection, document)
         notes.apply(writing.connection, entry.seq, document)
         key = document.get("key")
         if document["kind"] == "issued" and document["profile"] == "host" and key is not None:

@@ -77,7 +77,7 @@ class Signing:
         self._written = written
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ledger")
         self._reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="reader")
-        self._lists = Lists(keys=authorities.user, ledger=ledger, clock=clock)
+        self._lists = Lists(keys=authorities, ledger=ledger, clock=clock)
         self._group = GroupCommit[_Change, Any](self._commit)
 
     async def close(self) -> None:

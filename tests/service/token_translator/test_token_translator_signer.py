@@ -35,18 +35,19 @@ def grant(**changes: Any) -> Grant:
     return msgspec.structs.replace(usual, **changes)
 
 
-def subject(sub: str = "alice") -> wire.Subject:
+def subject(sub: str = "alice", profile: str = "person") -> wire.Subject:
     """Whom it is for."""
     return wire.Subject(
-        iss="https://iam.example/", sub=sub, account=sub, realm="site1", profile="person"
+        iss="https://iam.example/", sub=sub, account=sub, realm="site1", profile=profile
     )
 
 
 async def sign(client: SignerClient, key_line: str, key_id: str = KEY_ID, **changes: Any) -> Any:
     """One signing."""
-    return await client.sign(
-        grant(**changes), public_key=key_line, key_id=key_id, subject=subject()
-    )
+    command = changes.get("force_command", "")
+    forced = "sealed" if " --only " in command else "session"
+    about = subject(profile=forced if command else "person")
+    return await client.sign(grant(**changes), public_key=key_line, key_id=key_id, subject=about)
 
 
 @pytest.fixture

@@ -238,7 +238,7 @@ async def test_a_retired_authoritys_serials_stay(make_world: Callable[..., World
     for minutes, kept in ((0, True), (59, True), (64, True), (71, False)):
         with world.books.ledger().reading() as connection:
             then = start + timedelta(minutes=minutes)
-            lines = authorities.certifying(connection, then)
+            lines = authorities.certifying(connection, then, {})
         assert (authority.public_line(world.keys[0].key) in lines) is kept, minutes
     now = await world.now()
     assert now.body is not None
@@ -261,13 +261,14 @@ async def test_an_authority_that_another_signer_still_had(
     line = authority.public_line(world.keys[0].key)
     for minutes, kept in ((94, True), (96, False)):
         with world.books.ledger().reading() as connection:
-            lines = authorities.certifying(connection, start + timedelta(minutes=minutes))
+            then = start + timedelta(minutes=minutes)
+            lines = authorities.certifying(connection, then, {})
         assert (line in lines) is kept
     world.clock.advance(96 * 60)
     world.sign(world.keys[1], 60)
     world.register(world.keys[1])
     with world.books.ledger().reading() as connection:
-        assert line not in authorities.certifying(connection, world.clock.now())
+        assert line not in authorities.certifying(connection, world.clock.now(), {})
     await world.signing.close()
 
 

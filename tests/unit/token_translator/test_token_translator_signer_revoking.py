@@ -13,6 +13,7 @@ from sqlalchemy import delete, insert, update
 
 from headgate.identity import Identity
 from tests.unit.token_translator.ledger_books import ALICE, BOB, NOW, Books, issued, refused
+from token_translator.keys import fingerprint
 from token_translator.signer import arguments, commands, live, restore, revocations
 from token_translator.signer.issuance import keep_host_key
 from token_translator.signer.ledger import DeclinedError
@@ -27,6 +28,8 @@ from token_translator.signer.tables import (
 
 ADMIN = orderer("admin:https://iam.example/#carol")
 KEY = "SHA256:" + "A" * 43
+AUTHORITY = fingerprint(bytes(3))
+"""Of the line that `add_authority` registers."""
 
 
 def revoke(books: Books, *, at: datetime = NOW, **wanted: Any) -> Outcome:
@@ -137,7 +140,7 @@ def test_what_was_taken_off_the_list(books: Books, taken_out: str) -> None:
     """Whoever takes something off the list, not out of the chain, is found out."""
     add_authority(books, "retired")
     books.ledger().append([issued(), issued(BOB)], NOW)
-    revoke(books, serials=[1, 2], keys=[KEY], authority=KEY)
+    revoke(books, serials=[1, 2], keys=[KEY], authority=AUTHORITY)
     assert commands.verify(books.ledger(), None, NOW)[0] == 0
     change = {
         "serials": delete(REVOKED_SERIALS).where(REVOKED_SERIALS.c.first == 2),
@@ -267,7 +270,7 @@ def test_an_authority(books: Books, state: str, active: bool, allowed: bool) -> 
     """One that is out of use can be revoked; one in use on the signer's host only."""
     add_authority(books, state)
     if allowed:
-        assert revoke(books, authority=KEY, active_too=active).version == 1
+        assert revoke(books, authority=AUTHORITY, active_too=active).version == 1
         assert now_revoked(books).authorities == ("ssh-ed25519 AAAA old",)
 
 
@@ -277,7 +280,7 @@ def test_an_authority_that_is_needed(books: Books, state: str | None) -> None:
     if state is not None:
         add_authority(books, state)
     with pytest.raises(DeclinedError):
-        revoke(books, authority=KEY)
+        revoke(books, authority=AUTHORITY)
     assert now_revoked(books).authorities == ()
 
 
@@ -286,7 +289,7 @@ def add_authority(books: Books, state: str) -> None:
     with books.engine.begin() as connection:
         connection.execute(
             insert(AUTHORITIES).values(
-                fingerprint=KEY, role="user", line="ssh-ed25519 AAAA old", state=state
+                fingerprint=AUTHORITY, role="user", line="ssh-ed25519 AAAA old", state=state
             )
         )
 

@@ -41,7 +41,7 @@ def load(path: Path, kind: type[T]) -> T:
 
 def show(settings: Section) -> str:
     """What was understood, as JSON lines a person can compare with the file; secrets are paths."""
-    return msgspec.json.format(msgspec.json.encode(settings), indent=2).decode()
+    return msgspec.json.format(msgspec.json.encode(settings, order="deterministic")).decode()
 
 
 def read_secret(path: Path) -> bytes:

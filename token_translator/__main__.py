@@ -16,6 +16,7 @@ from headgate import logs, privileges, service
 from headgate.clock import SystemClock
 from headgate.settings import SettingsError, load, show
 from token_translator import (
+    checking,
     command_line,
     explain,
     holds_command,
@@ -74,12 +75,19 @@ async def _serve(settings: Settings) -> None:
             raise _deaf(settings, error) from error
 
 
-async def _check(settings: Settings) -> None:
+async def _check(settings: Settings, options: argparse.Namespace) -> None:
     """Put together what `serve` would serve, do nothing with it, and print what was understood."""
     _become_owner(settings)
     _check_address(settings)
+    ceilings = explain.read(options.ceilings)
     async with assembled(settings, SystemClock(), at_work=False):
         print(show(settings))  # noqa: T201 - the answer
+    known = None if isinstance(ceilings, str) else ceilings
+    for words in checking.in_vain(settings, known):
+        print(f"headgate-tokens: warning: {words}", file=sys.stderr)  # noqa: T201 - the terminal's answer
+    if known is None:
+        words = f"ceilings: not looked at: {ceilings}"
+        print(f"headgate-tokens: {words}", file=sys.stderr)  # noqa: T201 - the terminal's answer
 
 
 def _check_address(settings: Settings) -> None:
@@ -222,7 +230,7 @@ _VERBS: Mapping[
     str, Callable[[Settings, argparse.Namespace], Coroutine[None, None, int | None]]
 ] = {
     "serve": lambda settings, _: _serve(settings),
-    "check-config": lambda settings, _: _check(settings),
+    "check-config": _check,
     "migrate": lambda settings, _: _migrate(settings),
     "explain": _explain,
     **dict.fromkeys(holds_command.VERBS, _hold),

@@ -10,7 +10,7 @@ from token_translator import (
     retention_command,
     services_command,
 )
-from token_translator.explain import CEILINGS
+from token_translator.explain import add_ceilings
 from token_translator.grants import Profile
 from token_translator.nodes import command as node_setup
 from token_translator.starting import FOLDER
@@ -42,13 +42,8 @@ def parser(description: str) -> argparse.ArgumentParser:
                 metavar="FILE",
                 help="the key that would be certified, a .pub",
             )
-            verb.add_argument(
-                "--ceilings",
-                type=Path,
-                default=CEILINGS,
-                metavar="FILE",
-                help=f"the signer's ({CEILINGS} unless said)",
-            )
+        if name in {"explain", "check-config"}:
+            add_ceilings(verb)
     holds_command.add_verbs(verbs)
     hosts_command.add_verbs(verbs)
     services_command.add_verbs(verbs)

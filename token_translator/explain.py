@@ -1,5 +1,6 @@
 """What a token would get here and why, for an administrator at a terminal."""
 
+import argparse
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -124,6 +125,17 @@ def read(path: Path) -> Ceilings | str:
     except OSError as error:
         return f"{path}: {error.strerror}"
     return load(path, Ceilings)
+
+
+def add_ceilings(verb: argparse.ArgumentParser) -> None:
+    """Where a command finds the ceilings."""
+    verb.add_argument(
+        "--ceilings",
+        type=Path,
+        default=CEILINGS,
+        metavar="FILE",
+        help=f"the signer's ({CEILINGS} unless said)",
+    )
 
 
 def _asked(question: Question, principal: Principal, policy: Policy, clock: Clock) -> Asked:

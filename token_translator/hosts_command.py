@@ -2,8 +2,10 @@
 
 import argparse
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from headgate.clock import Clock, rfc3339
@@ -11,6 +13,8 @@ from headgate.settings import SettingsError
 from token_translator import listing
 from token_translator.account_requests import AccountRequests
 from token_translator.enrolments import NAME, Enrolments
+from token_translator.explain import add_ceilings, read
+from token_translator.signer.ceilings import Ceilings
 
 MAX_NAMES = 16
 MAX_HOURS = 7 * 24
@@ -32,6 +36,7 @@ def add_verbs(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         if name == "enrol-host":
             verb.add_argument("names", nargs="+", metavar="NAME", help="as clients name it to ssh")
             verb.add_argument("--hours", type=int, default=24, help="how long the token is good")
+            add_ceilings(verb)
         elif name == "forget-host":
             verb.add_argument("fingerprint", metavar="SHA256:…", help="as `hosts` says")
         else:
@@ -83,6 +88,21 @@ async def run(
             ]
             _show(asked, as_json=options.json)
     return 0
+
+
+def _within(ceilings: Ceilings | str, names: Sequence[str], path: Path) -> None:
+    """Refuse a token that the signer would never certify anything for, as far as that is known."""
+    if isinstance(ceilings, str):
+        words = f"the signer's ceilings were not looked at ({ceilings}): give --ceilings FILE"
+        print(f"headgate-tokens: {words}", file=sys.stderr)  # noqa: T201 - the terminal's answer
+        return
+    for name in names:
+        if not any(fnmatchcase(name, pattern) for pattern in ceilings.hostnames):
+            allowed = ", ".join(ceilings.hostnames) or "none at all"
+            raise SettingsError(
+                f"{name}: the signer gives no certificate for this name; `hostnames` in {path} "
+                f"allows {allowed}"
+            )
 
 
 async def _enrol(

@@ -20,7 +20,15 @@ from headgate.clock import SystemClock
 from headgate.settings import SettingsError, load, show
 from headgate.systemd import notify
 from token_translator.database import open_database, upgrade
-from token_translator.signer import arguments, authorities, authority, commands, restore, server
+from token_translator.signer import (
+    arguments,
+    authorities,
+    authority,
+    commands,
+    restore,
+    retiring,
+    server,
+)
 from token_translator.signer.books import INDEX_KEY_BYTES, Books, open_current, opened, position
 from token_translator.signer.ceilings import Ceilings, read_ceilings
 from token_translator.signer.copying import Copy
@@ -66,6 +74,8 @@ async def _serve_until_stopped(settings: SignerSettings) -> None:
     async with authorities.opened(settings) as keys:
         with opened(settings) as books:
             restore.require_persons(books.ledger, books.persons, clock.now())
+            for words in retiring.look(books.ledger, keys, clock.now()):
+                log.warning("authority_left_out", meaning=words)
             with books.ledger.writing(clock.now()) as writing:
                 authorities.register(writing, keys, by=commands.whoever_is_here())
             async with _copying(settings, books) as wake:
@@ -158,9 +168,12 @@ def _check_config(settings: SignerSettings, _: Options) -> int:
 
 async def _check_books(settings: SignerSettings) -> None:
     """Open what `serve` opens, and write nothing."""
-    async with authorities.opened(settings):
+    now = SystemClock().now()
+    async with authorities.opened(settings) as keys:
         with opened(settings) as books:
-            restore.require_persons(books.ledger, books.persons, SystemClock().now())
+            restore.require_persons(books.ledger, books.persons, now)
+            for words in retiring.look(books.ledger, keys, now):
+                print(f"headgate-signer: warning: {words}", file=sys.stderr)  # noqa: T201 - the terminal's answer
 
 
 def _authorities(settings: SignerSettings, options: Options) -> int:

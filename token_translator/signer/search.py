@@ -70,10 +70,11 @@ def search(
 
 def _whole(entry: Entry) -> bool:
     """Whether the bytes are those that the chain has; and an entry at all."""
-    if not isinstance(entry.entry, bytes) or entry.hash != entries.digest(entry.entry):
+    content: object = entry.entry  # of SQLite any type, once somebody was at it
+    if not isinstance(content, bytes) or entry.hash != entries.digest(content):
         return False
     try:
-        return isinstance(json.loads(entry.entry), dict)
+        return isinstance(json.loads(content), dict)
     except ValueError:
         return False
 

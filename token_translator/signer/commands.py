@@ -82,7 +82,7 @@ def retain(
         ledger, persons, before=before, sent=sent, by=whoever_is_here(), now=now
     )
     return {
-        "before": rfc3339(before),
+        "before": rfc3339(gone.before),
         "entries": gone.entries,
         "persons": gone.persons,
         "through": gone.through,

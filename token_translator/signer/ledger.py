@@ -249,7 +249,7 @@ class Ledger:
             with self.reading() as connection:
                 page = query.where(LEDGER.c.seq > after).order_by(LEDGER.c.seq).limit(PAGE)
                 rows = connection.execute(page).all()
-            yield from (_entry(row) for row in rows)
+            yield from (of_row(row) for row in rows)
             if len(rows) < PAGE:
                 return
             after = rows[-1].seq
@@ -299,7 +299,8 @@ def _hash(connection: Connection, seq: int) -> str | None:
     return connection.scalar(select(LEDGER.c.hash).where(LEDGER.c.seq == seq))
 
 
-def _entry(row: Row[Any]) -> Entry:
+def of_row(row: Row[Any]) -> Entry:
+    """A row of the table as an entry."""
     return Entry(
         seq=row.seq,
         serial=row.serial,

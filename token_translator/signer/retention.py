@@ -2,28 +2,34 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import delete, func, or_, select
 
 from headgate.identity import Identity
 from token_translator.signer import revocations
 from token_translator.signer.entries import Record
-from token_translator.signer.ledger import DeclinedError, Ledger, Writing
+from token_translator.signer.ledger import DeclinedError, Ledger, Writing, of_row
 from token_translator.signer.persons import Persons
 from token_translator.signer.search import named
 from token_translator.signer.tables import LEDGER
 
 BATCH = 2000
+AHEAD = timedelta(days=1)
+"""Behind the newest entry: what a clock says beyond it is not believed, for nothing comes back."""
 
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """How many entries and persons' keys are gone; `through` is the last entry that was removed."""
+    """How many entries and persons' keys are gone; `through` is the last entry that was removed.
+
+    `before`: those older than that moment.
+    """
 
     entries: int
     persons: int
     through: int
+    before: datetime
 
 
 def erase(
@@ -68,7 +74,11 @@ def retain(
     Only a beginning is deleted, and none of it that tells of an unexpired certificate, that has
     the highest serial, or that was not `sent` to the copy (None: there is no copy). An entry says
     so first, with the hash of the last one deleted: the chain still verifies.
+
+    A clock that is far ahead of the newest entry is believed a day's worth, no more.
     """
+    believed = _believed(ledger, now)
+    before, now = before - (now - believed), believed
     with ledger.writing(now) as writing:
         through = _through(writing, before, sent)
         if through:
@@ -76,7 +86,13 @@ def retain(
     entries = sum(_delete(ledger, through, now)) if through else 0
     with ledger.writing(now) as writing:
         revocations.forget_expired(writing.connection, now)
-    return Removed(entries, _forget_persons(ledger, persons, now), through)
+    return Removed(entries, _forget_persons(ledger, persons, now), through, before)
+
+
+def _believed(ledger: Ledger, now: datetime) -> datetime:
+    with ledger.reading() as connection:
+        newest = connection.scalar(select(LEDGER.c.at).order_by(LEDGER.c.seq.desc()).limit(1))
+    return now if newest is None else min(now, datetime.fromtimestamp(newest, UTC) + AHEAD)
 
 
 def _through(writing: Writing, before: datetime, sent: int | None) -> int:
@@ -127,15 +143,27 @@ def _delete(ledger: Ledger, through: int, now: datetime) -> Iterator[int]:
 
 
 def _forget_persons(ledger: Ledger, persons: Persons, now: datetime) -> int:
-    here = set(persons.names())
-    unused = sorted(here - {name for entry in ledger.entries() for name in named(entry)})
+    unused, walked = set(persons.names()), 0
+    for entry in ledger.entries():
+        unused -= named(entry)
+        walked = entry.seq
+    return _erase_unused(ledger, persons, sorted(unused), walked, now)
+
+
+def _erase_unused(
+    ledger: Ledger, persons: Persons, unused: list[str], walked: int, now: datetime
+) -> int:
+    """Delete those who are not named behind the entry up to which was looked, either."""
     forgotten = 0
     for start in range(0, len(unused), BATCH):
         some = unused[start : start + BATCH]
         with ledger.writing(now) as writing:
-            # Whoever came back since is in the ledger by now; nobody can while this lasts.
-            back = select(LEDGER.c.person).where(LEDGER.c.person.in_(some))
-            gone = set(some) - set(writing.connection.scalars(back))
+            # Whoever came back since is in the ledger by now, also as who ordered something;
+            # nobody can while this lasts.
+            since = select(LEDGER).where(LEDGER.c.seq > walked)
+            gone = set(some)
+            for row in writing.connection.execute(since):
+                gone -= named(of_row(row))
             persons.erase(gone)
         forgotten += len(gone)
     return forgotten

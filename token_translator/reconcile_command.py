@@ -2,6 +2,8 @@
 
 import argparse
 import json
+import os
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +22,7 @@ from token_translator.note_store import DatabaseNotes
 from token_translator.notes import Note, Reached
 from token_translator.seals import SealStore
 from token_translator.stops import Stops
+from token_translator.signer.files import name_of
 
 EX_TEMPFAIL = 75
 VERBS = frozenset({"reconcile"})
@@ -62,7 +65,8 @@ def add_verbs(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         "--ledger",
         type=Path,
         metavar="FILE",
-        help="put back what this says: the output of `headgate-signer ledger search --json`",
+        help="put back what this says: the output of `headgate-signer ledger search --json`; "
+        "`-` is standard input, so that no file of it need lie about",
     )
     verb.add_argument("--accept", action="store_true", help="do it, and let the service sign again")
 
@@ -124,10 +128,15 @@ class _Lost:
 
 def _entries(path: Path) -> Sequence[_Entry]:
     try:
-        lines = path.read_bytes().splitlines()
+        lines = (sys.stdin.buffer.read() if here else path.read_bytes()).splitlines()
         return [msgspec.json.decode(line, type=_Entry) for line in lines if line.strip()]
-    except (OSError, msgspec.MsgspecError) as error:
-        raise SettingsError(f"{path}: not the output of `ledger search --json`: {error}") from error
+    except OSError as error:
+        raise SettingsError(
+            f"{path}: {error.strerror} (as {name_of(os.geteuid())}); or pipe it into --ledger -"
+        ) from error
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        name = "standard input" if here else path
+        raise SettingsError(f"{name}: not the output of `ledger search --json`: {error}") from error
 
 
 def _require_all(entries: Sequence[_Entry], reached: Reached, marks: Mapping[str, int]) -> None:

@@ -1,6 +1,7 @@
 """Files the signer trusts: whose they are and who else could have written them."""
 
 import os
+import pwd
 import stat
 from pathlib import Path
 
@@ -22,10 +23,21 @@ def read_private(path: Path) -> bytes:
         if not stat.S_ISREG(status.st_mode):
             raise SettingsError(f"{path}: not a regular file")
         if status.st_uid != os.geteuid():
-            raise SettingsError(f"{path}: owned by uid {status.st_uid}, not by this process's")
+            owner, here = name_of(status.st_uid), name_of(os.geteuid())
+            raise SettingsError(
+                f"{path}: it is {owner}'s, and this runs as {here}: run it as {owner}"
+            )
         if status.st_mode & 0o077:
             raise SettingsError(f"{path}: mode {status.st_mode & 0o777:o}; use 0600")
         return file.read(64 * 1024)
+
+
+def name_of(uid: int) -> str:
+    """A user's name, or the number of one that has none."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"uid {uid}"
 
 
 def require_unwritable(path: Path, owners: frozenset[int]) -> None:

@@ -1,6 +1,7 @@
 """Whose a file must be: ceilings and keys of the signer."""
 
 import os
+import pwd
 from pathlib import Path
 
 import pytest
@@ -83,7 +84,7 @@ def test_keys_of_somebody_else(tmp_path: Path) -> None:
     path.write_bytes(b"x")
     path.chmod(0o600)
     os.chown(path, 12345, -1)
-    with pytest.raises(SettingsError, match="owned by uid 12345"):
+    with pytest.raises(SettingsError, match="it is uid 12345's"):
         read_private(path)
 
 
@@ -92,3 +93,13 @@ def test_the_rate_is_steady() -> None:
     rate = Rate(60, now=0.0)
     assert [rate.take(0.0) for _ in range(61)] == [True] * 60 + [False]
     assert [rate.take(1.5), rate.take(1.5)] == [True, False]
+
+
+def test_a_key_of_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever runs the command as the wrong user, root too, reads as whom to run it."""
+    path = tmp_path / "key"
+    path.touch(mode=0o600)
+    owner = pwd.getpwuid(os.getuid()).pw_name
+    monkeypatch.setattr(os, "geteuid", lambda: 4000012345)
+    with pytest.raises(SettingsError, match=f"this runs as uid 4000012345: run it as {owner}"):
+        read_private(path)

@@ -210,7 +210,11 @@ async def _reconcile(settings: Settings, options: argparse.Namespace) -> int:
     try:
         async with database(settings) as engine:
             stores = reconcile_command.Stores(
-                DatabaseNotes(engine), DatabaseHolds(engine), DatabaseSeals(engine), Stops(engine)
+                DatabaseNotes(engine),
+                DatabaseHolds(engine),
+                DatabaseSeals(engine),
+                Stops(engine),
+                Enrolments(engine),
             )
             return await reconcile_command.run(options, stores, signer, by=by, clock=SystemClock())
     finally:

@@ -1,8 +1,10 @@
 """Whether the database is the one this service wrote last, or an older one that was put back.
 
-The signer's ledger, a database of its own, remembers how far this one was: `Note.mark`. A database
-that is not as far has lost holds, ended delegations or stopped services, and would let in again who
-was kept out: nothing is signed then, whatever else it says, until an administrator has looked.
+The signer's ledger, a database of its own, remembers how far this one was: `Note.mark`. Before it
+is told a number, the number is written down here. So a database that has told less than the ledger
+has heard is an older one, however far it was counted on since: it has lost holds, ended delegations
+or stopped services, and would let in again who was kept out. Nothing is signed then, and the ledger
+is told nothing, until an administrator has looked.
 """
 
 from typing import Protocol
@@ -43,8 +45,8 @@ class Ledger(Protocol):
 
 
 def behind(reached: Reached, marks: dict[str, int]) -> bool:
-    """Whether a database is not as far as it was once."""
-    return any(reached.number(mark) < marks.get(mark, 0) for mark in MARKS)
+    """Whether the ledger has heard more than a database has told."""
+    return any(reached.told(mark) < marks.get(mark, 0) for mark in MARKS)
 
 
 class Continuity:
@@ -80,35 +82,47 @@ class Continuity:
         """Something else has shown that it went back."""
         self._old = self._suspected = True
 
-    async def look(self) -> None:
-        """Compare; raises `Unavailable`."""
+    async def look(self) -> Reached:
+        """Compare; how far the database is. Raises `Unavailable`."""
         # In this order: what is noted in between is above what was remembered before.
         marks = await self._ledger.marks()
         reached = await self._reached()
         self._old = behind(reached, marks) or self._suspected or reached.went_back_at is not None
         if self._old and reached.went_back_at is None:
-            log.error("database_went_back", marks=marks, found=[reached.changes, reached.denials])
+            found = {mark: reached.told(mark) for mark in MARKS}
+            log.error("database_went_back", marks=marks, found=found)
             # Remembered there: what is added to an old database must not make it look new.
             await self._notes.went_back(self._clock.now())
         self._suspected, self._known = False, True
+        return reached
 
     async def turn(self) -> None:
         """Compare, then tell the ledger what it has not been told; failures are logged."""
         try:
-            await self.look()
-            await self.tell()
+            await self.tell(await self.look())
         except Unavailable as problem:
             log.warning("ledger_told_later", why=problem.detail)
 
-    async def tell(self) -> None:
-        """Have all recorded that waits, and how far the database is; raises `Unavailable`."""
+    async def tell(self, reached: Reached) -> None:
+        """Have all recorded that waits, and how far the database is; raises `Unavailable`.
+
+        Not by an old database: its numbers are those of something else in the ledger.
+        """
+        if self._old:
+            return
+        # In this order: what waits then is of the database that was looked at.
+        more = any(reached.told(mark) != reached.number(mark) for mark in MARKS)
+        if more and not await self._notes.will_tell(reached):
+            return
         waiting = await self._notes.pending()
         for note in waiting:
+            if note.number > reached.number(note.mark):
+                continue  # counted since: the next time
             await self._record(note)
             await self._notes.done(note.id)
-        if waiting or self._old:
+        if waiting:
             return
-        reached, marks = await self._notes.reached(), await self._ledger.marks()
+        marks = await self._ledger.marks()
         for mark in MARKS:
             # Counted before there were marks.
             if reached.number(mark) > marks.get(mark, 0):

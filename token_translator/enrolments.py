@@ -8,18 +8,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import uuid4
 
 from sqlalchemy import Row, delete, insert, select, update
-from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from headgate.problems import Conflict, Unauthenticated
+from token_translator import note_store, notes
 from token_translator.database import READ_ONLY, answering
+from token_translator.notes import Note
 from token_translator.tables import HOST_ENROLMENTS, HOSTS
 
 PREFIX = "hgenrol-"
 _LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 NAME = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(?:\.{_LABEL})*|[0-9a-f:]{{2,39}}")
 """A host's name in small letters, or an address."""
+ISSUER = "urn:headgate:hosts"
+"""Whose subjects the hosts are in the ledger."""
 _TOKEN_BYTES = 20
 
 
@@ -91,7 +96,9 @@ class Enrolments:
                     raise _enrolled(known, fingerprint)
                 await connection.execute(delete(HOSTS).where(mine))
                 await connection.execute(insert(HOSTS), row)
-                return _host(row)
+                host = _host(row)
+                await _note(connection, "host_enrolled", host, found.made_by, now)
+                return host
         raise _unknown()
 
     async def require_known(self, token: str) -> None:
@@ -125,11 +132,31 @@ class Enrolments:
             rows = await connection.execute(select(HOSTS).order_by(HOSTS.c.names))
             return [_from_row(row) for row in rows]
 
-    async def forget(self, fingerprint: str) -> bool:
+    async def forget(self, fingerprint: str, *, by: str, now: datetime) -> bool:
         """No more certificates for that key; False if it was not enrolled."""
+        gone = delete(HOSTS).where(HOSTS.c.fingerprint == fingerprint).returning(HOSTS)
         async with self._engine.begin() as connection:
-            gone = delete(HOSTS).where(HOSTS.c.fingerprint == fingerprint)
-            return (await connection.execute(gone)).rowcount > 0
+            found = (await connection.execute(gone)).first()
+            if found is not None:
+                await _note(connection, "host_forgotten", _from_row(found), by, now)
+        return found is not None
+
+
+async def _note(
+    connection: AsyncConnection, event: str, host: Host, by: str, now: datetime
+) -> None:
+    number = await note_store.count(connection)
+    note = Note(
+        id=uuid4(),
+        at=now,
+        event=event,
+        mark="denials",
+        number=number,
+        iss=ISSUER,
+        sub=host.fingerprint,
+        detail=notes.detail(by, " ".join(host.names)),
+    )
+    await note_store.write(connection, note)
 
 
 def _unknown() -> Unauthenticated:

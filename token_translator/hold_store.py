@@ -80,6 +80,10 @@ class DatabaseHolds:
             await note_store.write(connection, noted)
         return found
 
+    async def known(self, hold: UUID) -> bool:
+        """Whether there is a hold with that id, in force or lifted; raises `Unavailable`."""
+        return bool(await self._rows(select(HOLDS.c.id).where(HOLDS.c.id == hold)))
+
     async def in_force(
         self, *, owner: str | None = None, identity: Identity | None = None, limit: int
     ) -> Sequence[Hold]:
@@ -150,6 +154,8 @@ def _noted(hold: Hold, version: int, at: datetime, *, by: str, event: str = "hol
         iss=hold.identity.iss,
         sub=hold.identity.sub,
         realm=hold.realm,
+        row=str(hold.id),
+        actor=hold.owner if len(hold.owner) <= notes.MAX_ACTOR else "",
         detail=notes.detail(by, hold.reason),
     )
 

@@ -78,6 +78,9 @@ class HoldStore(Protocol):
             NotFound: `hold_unknown`. Forbidden: `not_owner`, unless by `force`.
         """
 
+    async def known(self, hold: UUID) -> bool:
+        """Whether there is a hold with that id, in force or lifted."""
+
     async def in_force(
         self, *, owner: str | None = None, identity: Identity | None = None, limit: int
     ) -> Sequence[Hold]:

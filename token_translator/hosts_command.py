@@ -60,7 +60,7 @@ async def run(
         case "enrol-host":
             _say(await _enrol(enrolments, options.names, options.hours, by, clock.now()))
         case "forget-host":
-            gone = await enrolments.forget(options.fingerprint)
+            gone = await enrolments.forget(options.fingerprint, by=by, now=clock.now())
             _say("forgotten" if gone else "there is no such host")
             return 0 if gone else 1
         case "hosts":

@@ -6,12 +6,12 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Row, delete, insert, select, update
+from sqlalchemy import Row, and_, delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from token_translator.database import READ_ONLY, answering
 from token_translator.notes import Note, Reached
-from token_translator.tables import CHANGE_HEAD, DENIAL_HEAD, NOTES
+from token_translator.tables import CHANGE_HEAD, DENIAL_HEAD, HOST_ENROLMENTS, NOTES
 
 AT_ONCE = 100
 MARGIN = 1000
@@ -59,24 +59,50 @@ class DatabaseNotes:
         return Reached(
             row.version,
             row.number,
+            row.told_changes,
+            row.told_denials,
             None if since is None else datetime.fromtimestamp(since, UTC),
             row.old_changes or 0,
             row.old_denials or 0,
         )
+
+    async def will_tell(self, reached: Reached) -> bool:
+        """Write down that the ledger is told up to there; False: it is not the same any more.
+
+        Another replica was faster, or this is another database than the one that was looked at.
+
+        Raises:
+            Unavailable: the database is away.
+        """
+        head = DENIAL_HEAD.c
+        version = select(CHANGE_HEAD.c.version).scalar_subquery()
+        same = and_(
+            head.told_changes == reached.told_changes,
+            head.told_denials == reached.told_denials,
+            head.number >= reached.denials,
+            version >= reached.changes,
+            head.went_back_at.is_(None),
+        )
+        told = {"told_changes": reached.changes, "told_denials": reached.denials}
+        async with answering(), self._engine.begin() as connection:
+            done = await connection.execute(update(DENIAL_HEAD).where(same).values(told))
+        return done.rowcount > 0
 
     async def went_back(self, at: datetime) -> None:
         """Remember that it is an older one, until `go_on`; raises `Unavailable`."""
         unknown = DENIAL_HEAD.c.went_back_at.is_(None)
         found = {
             "went_back_at": int(at.timestamp()),
-            "old_changes": select(CHANGE_HEAD.c.version).scalar_subquery(),
-            "old_denials": DENIAL_HEAD.c.number,
+            "old_changes": DENIAL_HEAD.c.told_changes,
+            "old_denials": DENIAL_HEAD.c.told_denials,
         }
         async with answering(), self._engine.begin() as connection:
             await connection.execute(update(DENIAL_HEAD).where(unknown).values(found))
 
     async def go_on(self, note: Note, *, marks: Mapping[str, int]) -> None:
         """Count on above these marks, the database being what there is from now on.
+
+        Open tokens to enrol a host are gone: some of them may have been used since.
 
         Raises:
             Unavailable: the database is away.
@@ -88,8 +114,10 @@ class DatabaseNotes:
             version = max(version, marks.get("changes", 0)) + MARGIN
             number = max(number, marks.get("denials", 0)) + MARGIN
             await connection.execute(update(CHANGE_HEAD).values(version=version))
-            new = {"number": number, "went_back_at": None, "old_changes": None, "old_denials": None}
-            await connection.execute(update(DENIAL_HEAD).values(new))
+            told = {"number": number, "told_denials": number, "told_changes": version}
+            whole = {"went_back_at": None, "old_changes": None, "old_denials": None}
+            await connection.execute(update(DENIAL_HEAD).values(told | whole))
+            await connection.execute(delete(HOST_ENROLMENTS))
             await write(connection, replace(note, number=number))
 
 

@@ -9,15 +9,17 @@ from uuid import UUID
 from token_translator import wire
 
 Mark = Literal["changes", "denials"]
-"""What is counted: changes of holds; ends of delegations, stops and starts of services."""
-MAX_DETAIL = 255
+"""What is counted: changes of holds; ends of delegations, stops and starts of services, hosts that
+are enrolled and forgotten."""
+MAX_DETAIL = MAX_ACTOR = 255
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
     """Something that happened; `mark` and `number` say how far the database was with it.
 
-    `iss` and `sub` are empty where it is about no person. The ledger keeps `detail` encrypted.
+    `iss` and `sub` are empty where it is about no person. Of a hold `row` is the id and `actor` the
+    owner, if that is short enough. The ledger keeps `detail` encrypted.
     """
 
     id: UUID
@@ -30,6 +32,7 @@ class Note:
     realm: str = ""
     instance: str = ""
     row: str = ""
+    actor: str = ""
     detail: str = ""
 
     def subject(self) -> wire.Subject:
@@ -42,6 +45,7 @@ class Note:
             profile="denial",
             instance=self.instance,
             row=self.row,
+            actor=self.actor,
         )
 
 
@@ -49,11 +53,15 @@ class Note:
 class Reached:
     """How far a database is; `went_back_at`: since when it is known to be an older one.
 
-    `old_changes` and `old_denials` are its numbers then: what it has lost comes after them.
+    `told_…`: up to there the ledger may have been told. That is written down before it is told, so
+    a database to which the ledger's marks are news is an older one, whatever was counted in it
+    since. `old_…` is what it had told when that was noticed: what it has lost comes after it.
     """
 
     changes: int
     denials: int
+    told_changes: int
+    told_denials: int
     went_back_at: datetime | None = None
     old_changes: int = 0
     old_denials: int = 0
@@ -62,10 +70,14 @@ class Reached:
         """That of one mark."""
         return self.changes if mark == "changes" else self.denials
 
+    def told(self, mark: Mark) -> int:
+        """Until which number of one mark the ledger may have been told."""
+        return self.told_changes if mark == "changes" else self.told_denials
+
     def kept(self, mark: Mark) -> int:
         """Until which number nothing is lost."""
         if self.went_back_at is None:
-            return self.number(mark)
+            return self.told(mark)
         return self.old_changes if mark == "changes" else self.old_denials
 
 
@@ -80,6 +92,9 @@ class NoteStore(Protocol):
 
     async def reached(self) -> Reached:
         """How far the database is."""
+
+    async def will_tell(self, reached: Reached) -> bool:
+        """Write down that the ledger is told up to there; False: it is not the same any more."""
 
     async def went_back(self, at: datetime) -> None:
         """Remember that it is an older one."""

@@ -17,12 +17,13 @@ from headgate.problems import Problem
 from headgate.settings import SettingsError
 from token_translator import notes
 from token_translator.continuity import MARKS, Ledger, behind
+from token_translator.enrolments import Enrolments
 from token_translator.holds import Hold, HoldStore
 from token_translator.note_store import DatabaseNotes
 from token_translator.notes import Note, Reached
 from token_translator.seals import SealStore
-from token_translator.stops import Stops
 from token_translator.signer.files import name_of
+from token_translator.stops import Stops
 
 EX_TEMPFAIL = 75
 VERBS = frozenset({"reconcile"})
@@ -37,6 +38,7 @@ class Stores:
     holds: HoldStore
     seals: SealStore
     stops: Stops
+    enrolments: Enrolments
 
 
 class _Personal(msgspec.Struct, frozen=True):
@@ -45,7 +47,9 @@ class _Personal(msgspec.Struct, frozen=True):
     realm: str = ""
     instance: str = ""
     row: str = ""
+    actor: str = ""
     detail: str = ""
+    cut: bool = False
 
 
 class _Entry(msgspec.Struct, frozen=True):
@@ -88,7 +92,7 @@ async def run(
         since = reached.went_back_at
         noticed = f" (noticed {rfc3339(since)})" if since else ""
         _say(f"the database went back{noticed}: {', '.join(numbers)}")
-        lost = _Lost((), (), ())
+        lost = _Lost()
         if options.ledger:
             entries = _entries(options.ledger)
             _require_all(entries, reached, marks)
@@ -110,11 +114,18 @@ async def run(
 
 @dataclass(frozen=True, slots=True)
 class _Lost:
-    """What was denied and not taken back: holds, ended delegations, stopped services."""
+    """What was denied and not taken back: holds, ended delegations, stopped services, and hosts.
 
-    holds: Sequence[_Personal]
-    ends: Sequence[_Personal]
-    stops: Sequence[_Personal]
+    `enrolled` and `cut` cannot be put back: those hosts need a new token, and of what was too long
+    for the ledger it has the beginnings alone.
+    """
+
+    holds: Sequence[_Personal] = ()
+    ends: Sequence[_Personal] = ()
+    stops: Sequence[_Personal] = ()
+    forgotten: Sequence[_Personal] = ()
+    enrolled: Sequence[_Personal] = ()
+    cut: Sequence[_Personal] = ()
 
     def lines(self) -> Iterable[str]:
         """Each as a line for a person."""
@@ -124,9 +135,16 @@ class _Lost:
             yield f"ended delegation: {one.row} of {_identity(one)}"
         for one in self.stops:
             yield f"stopped service: {one.instance}, {_shown(one.detail)}"
+        for one in self.forgotten:
+            yield f"forgotten host: {_shown(one.sub)}, {_shown(one.detail)}"
+        for one in self.enrolled:
+            yield f"enrolled host, which needs a new token: {_shown(one.sub)}, {_shown(one.detail)}"
+        for one in self.cut:
+            yield f"cut short in the ledger, not put back: {_identity(one)}, {_shown(one.detail)}"
 
 
 def _entries(path: Path) -> Sequence[_Entry]:
+    here = str(path) == "-"
     try:
         lines = (sys.stdin.buffer.read() if here else path.read_bytes()).splitlines()
         return [msgspec.json.decode(line, type=_Entry) for line in lines if line.strip()]
@@ -153,39 +171,67 @@ def _require_all(entries: Sequence[_Entry], reached: Reached, marks: Mapping[str
 
 
 def _lost(entries: Sequence[_Entry]) -> _Lost:
-    """What is denied by the last word about each; a person who was erased is in none."""
+    """What is denied by the last word about each; a person who was erased is in none.
+
+    Last is what has the highest number: two replicas may tell the ledger in another order.
+    """
+    numbered = [entry for entry in entries if entry.kind == "noted" and entry.mark]
     last: dict[tuple[str, ...], tuple[str, _Personal]] = {}
-    for entry in entries:
+    for entry in sorted(numbered, key=lambda entry: entry.mark[1] if entry.mark else 0):
         told = entry.personal
-        if entry.kind == "noted" and told is not None:
-            subject, _, _ = entry.event.partition("_")
-            last[subject, told.iss, told.sub, told.realm, told.instance, told.row] = (
-                entry.event,
-                told,
-            )
-    by_event: Mapping[str, list[_Personal]] = {
-        event: [told for kind, told in last.values() if kind == event]
-        for event in ("hold_placed", "delegation_ended", "service_stopped")
-    }
-    return _Lost(*by_event.values())
+        if told is not None:
+            last[_about(entry.event, told)] = (entry.event, told)
+    found: dict[str, list[_Personal]] = {event: [] for event in _LASTING}
+    for event, told in last.values():
+        if event in _LASTING:
+            found["cut" if told.cut else event].append(told)
+    return _Lost(*(found[event] for event in _LASTING))
+
+
+_LASTING = (
+    "hold_placed",
+    "delegation_ended",
+    "service_stopped",
+    "host_forgotten",
+    "host_enrolled",
+    "cut",
+)
+"""The last words that count, as `_Lost` has them."""
+
+
+def _about(event: str, told: _Personal) -> tuple[str, ...]:
+    """What a note is about: a hold, not its person, who may be held by others, too."""
+    subject, _, _ = event.partition("_")
+    if subject == "hold" and told.row:
+        return (subject, told.row)
+    return (subject, told.iss, told.sub, told.realm, told.instance, told.row)
 
 
 async def _put_back(lost: _Lost, stores: Stores, by: str, clock: Clock) -> str:
-    """Do what was denied once more, in this administrator's name; how much of it was missing."""
-    holds = ends = stops = 0
+    """Do what was denied once more; how much of it was missing."""
+    holds = ends = stops = hosts = 0
     for one in lost.holds:
-        identity = Identity(one.iss, one.sub)
-        known = await stores.holds.in_force(identity=identity, limit=1000)
-        if any(hold.realm == one.realm for hold in known):
-            continue
-        reason = f"{one.detail} (put back)"
-        await stores.holds.place(Hold(uuid4(), identity, one.realm, by, reason, clock.now()))
-        holds += 1
+        holds += await _hold(one, stores.holds, by, clock)
     for one in lost.ends:
         ends += bool(await stores.seals.end(Identity(one.iss, one.sub), UUID(one.row), clock.now()))
     for one in lost.stops:
         stops += await stores.stops.stop(one.instance, reason=one.detail, by=by, now=clock.now())
-    return f"{_many(holds, 'hold')}, {_many(ends, 'delegation')}, {_many(stops, 'service')}"
+    for one in lost.forgotten:
+        hosts += await stores.enrolments.forget(one.sub, by=by, now=clock.now())
+    done = ((holds, "hold"), (ends, "delegation"), (stops, "service"), (hosts, "host"))
+    return ", ".join(_many(number, what) for number, what in done)
+
+
+async def _hold(one: _Personal, holds: HoldStore, by: str, clock: Clock) -> bool:
+    """Put a hold back under its own id, its owner's again; False: nothing was missing."""
+    hold = UUID(one.row) if one.row else uuid4()
+    if await holds.known(hold):
+        return False
+    identity, owner = Identity(one.iss, one.sub), one.actor or by
+    reason = f"{one.detail.removeprefix(f'by {owner}: ')} (put back)"
+    made = Hold(hold, identity, one.realm, owner, reason, clock.now())
+    _, order = await holds.place(made)
+    return order is not None
 
 
 def _many(number: int, what: str) -> str:

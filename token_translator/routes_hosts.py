@@ -16,7 +16,7 @@ from headgate.problems import Forbidden, Invalid, NotFound, TooMany, Unauthentic
 from headgate.web import REQUEST_ID, bearer_token, json_body, json_response
 from token_translator import grants, host_signatures, keys, wire
 from token_translator.connections import BOUNDS
-from token_translator.enrolments import Enrolments, Host
+from token_translator.enrolments import ISSUER, Enrolments, Host
 from token_translator.grants import ACCOUNT, BACKDATE
 from token_translator.host_settings import HostSettings
 from token_translator.signer_client import SignerClient, key_refused
@@ -30,8 +30,6 @@ ATTEMPTS_PER_MINUTE = 60
 """To enrol, from one address; of all addresses together the connections are the bound."""
 CHECKS_AT_ONCE = 4
 """So many signatures are checked at a time; anybody may bring one, and each is a process."""
-ISSUER = "urn:headgate:hosts"
-"""Whose subjects the hosts are in the ledger."""
 
 
 class HostCertificateRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -109,6 +109,7 @@ NOTES = Table(
     Column("realm", String(63), nullable=False),
     Column("instance", String(128), nullable=False),
     Column("row", String(36), nullable=False),
+    Column("actor", String(255), nullable=False, server_default=""),
     Column("detail", String(255), nullable=False),
     Column("mark", String(16), nullable=False),
     Column("number", BigInteger, nullable=False),
@@ -121,12 +122,14 @@ DENIAL_HEAD = Table(
     METADATA,
     Column("id", Integer, primary_key=True, autoincrement=False),
     Column("number", BigInteger, nullable=False),
+    Column("told_changes", BigInteger, nullable=False, server_default="0"),
+    Column("told_denials", BigInteger, nullable=False, server_default="0"),
     Column("went_back_at", BigInteger, nullable=True),
     Column("old_changes", BigInteger, nullable=True),
     Column("old_denials", BigInteger, nullable=True),
 )
-"""One row: denials that are no holds are counted here; since when this database is known to be old,
-and what its numbers were then.
+"""One row: denials that are no holds are counted here; up to which numbers the ledger may have been
+told; since when this database is known to be old, and what it had told then.
 
 Whoever counts one holds its lock until they commit."""
 

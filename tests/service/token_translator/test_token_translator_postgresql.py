@@ -38,7 +38,8 @@ async def shared(postgresql: Postgresql) -> str:
         await connection.run_sync(upgrade, "seals")
         # Above what the signer has seen of the site's other database.
         await connection.execute(CHANGE_HEAD.update().values(version=AHEAD))
-        await connection.execute(DENIAL_HEAD.update().values(number=AHEAD))
+        counted = {"number": AHEAD, "told_changes": AHEAD, "told_denials": AHEAD}
+        await connection.execute(DENIAL_HEAD.update().values(counted))
     await engine.dispose()
     return url
 

@@ -1,7 +1,7 @@
 """Notes for the ledger, told whatever happens to the signer; and what shows an old database."""
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from uuid import uuid4
 
@@ -17,6 +17,7 @@ from token_translator.database import open_async_database, upgrade
 from token_translator.hold_store import DatabaseHolds
 from token_translator.holds import Hold
 from token_translator.note_store import DatabaseNotes
+from token_translator.notes import Note
 from token_translator.stops import Stops
 
 ALICE = Identity("https://iam.example/", "alice")
@@ -30,6 +31,7 @@ class Ledger:
     kept: dict[str, int] = field(default_factory=dict)
     failure: Exception | None = None
     refuses: str = ""
+    hears_and_fails: bool = False
 
     async def marks(self) -> dict[str, int]:
         """Those of the notes so far."""
@@ -55,6 +57,8 @@ class Ledger:
         self.events.append(event)
         if mark is not None:
             self.kept[mark[0]] = max(mark[1], self.kept.get(mark[0], 0))
+        if self.hears_and_fails:
+            raise Unavailable("The answer is lost.")
 
 
 @dataclass(slots=True)
@@ -126,7 +130,8 @@ async def test_a_note_that_is_refused_keeps_nobody_waiting(bench: Bench) -> None
 async def test_an_old_database_stays_one(bench: Bench, mark: str) -> None:
     """However much is added to it, and whichever process looks; what it had is remembered."""
     await bench.hold()
-    bench.ledger.kept = {mark: 3}
+    await bench.process().turn()
+    bench.ledger.kept[mark] = 3
     with pytest.raises(Unavailable, match="reconcile"):
         await bench.process().require()
     for number in range(5):
@@ -138,6 +143,67 @@ async def test_an_old_database_stays_one(bench: Bench, mark: str) -> None:
     reached = await DatabaseNotes(bench.engine).reached()
     assert (reached.kept("changes"), reached.kept("denials")) == (1, 0)
     assert (reached.changes, reached.denials) == (6, 5)
+
+
+async def test_an_old_database_tells_nothing(bench: Bench) -> None:
+    """What is denied in it waits: its numbers are those of something else in the ledger."""
+    bench.ledger.kept = {"changes": 3}
+    process = bench.process()
+    for _ in range(3):
+        await bench.hold()
+        await process.turn()
+    assert bench.ledger.events == []
+    go_on = Note(uuid4(), bench.clock.now(), "restore_accepted", "denials", 0)
+    await DatabaseNotes(bench.engine).go_on(go_on, marks=bench.ledger.kept)
+    await process.turn()
+    await process.turn()
+    assert bench.ledger.events == ["hold_placed"] * 3 + ["restore_accepted", "reached"]
+    await process.require()
+
+
+@pytest.mark.parametrize("mark", ["changes", "denials"])
+async def test_an_old_database_that_was_counted_on_before_anybody_looked(
+    bench: Bench, mark: str
+) -> None:
+    """Not its numbers count but how far it had told, and that is written before it is told."""
+    await bench.hold()
+    await bench.process().turn()
+    for number in range(4):
+        await bench.hold()
+        await bench.stop(f"service{number}")
+    bench.ledger.kept[mark] = 3
+    with pytest.raises(Unavailable, match="reconcile"):
+        await bench.process().require()
+    reached = await DatabaseNotes(bench.engine).reached()
+    assert (reached.kept("changes"), reached.kept("denials")) == (1, 0)
+    assert bench.ledger.events == ["hold_placed"]
+
+
+async def test_a_process_that_ends_while_it_tells_leaves_a_whole_database(bench: Bench) -> None:
+    """The ledger may have heard what is noted as told: it is told again, and nothing is old."""
+    await bench.hold()
+    bench.ledger.hears_and_fails = True
+    await bench.process().turn()
+    assert bench.ledger.kept == {"changes": 1}
+    bench.ledger.hears_and_fails = False
+    process = bench.process()
+    await process.turn()
+    await process.require()
+    assert bench.ledger.events == ["hold_placed"] * 2
+
+
+async def test_a_database_put_back_between_two_looks_is_not_marked_as_told(bench: Bench) -> None:
+    """What one process saw is written down only into what it saw."""
+    notes = DatabaseNotes(bench.engine)
+    await bench.hold()
+    seen = await notes.reached()
+    assert not await notes.will_tell(replace(seen, changes=seen.changes + 1))
+    assert await notes.will_tell(seen)
+    assert not await notes.will_tell(seen)
+    await bench.hold()
+    seen = await notes.reached()
+    await notes.went_back(bench.clock.now())
+    assert not await notes.will_tell(seen)
 
 
 async def test_what_another_eye_has_seen_is_remembered(bench: Bench) -> None:

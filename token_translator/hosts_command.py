@@ -58,6 +58,7 @@ async def run(
     """
     match options.verb:
         case "enrol-host":
+            _within(read(options.ceilings), options.names, options.ceilings)
             _say(await _enrol(enrolments, options.names, options.hours, by, clock.now()))
         case "forget-host":
             gone = await enrolments.forget(options.fingerprint, by=by, now=clock.now())

@@ -158,6 +158,7 @@ def _migrate(settings: SignerSettings, _: Options) -> int:
 def _check_config(settings: SignerSettings, _: Options) -> int:
     ceilings = _ceilings(settings)
     _uids(settings)
+    server.require_place(Path(settings.socket), settings.socket_group)
     if settings.syslog is not None:
         transport(settings.syslog)
     asyncio.run(_check_books(settings))

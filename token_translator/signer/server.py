@@ -25,6 +25,8 @@ MAX_IN_FLIGHT = 256
 TAKEN_SECONDS = 30.0
 """An answer that nobody takes for that long ends its connection."""
 LAST_SECONDS = 10.0
+MAX_PATH = 107
+"""Bytes of sun_path in unix(7), less its end."""
 _UCRED = struct.Struct("3i")  # pid, uid, gid: struct ucred of unix(7)
 
 
@@ -58,7 +60,29 @@ async def listening(
         _remove(path)
 
 
+def require_place(path: Path, group: str = "") -> None:
+    """Return if a socket can be made there; nothing is made.
+
+    Raises:
+        SettingsError: its folder is not there or not ours to write, or there is no such group.
+    """
+    if not path.parent.is_dir():
+        raise SettingsError(f"{path}: there is no folder {path.parent}")
+    if not os.access(path.parent, os.W_OK | os.X_OK, effective_ids=True):
+        raise SettingsError(f"{path}: nothing can be made in {path.parent} by uid {os.geteuid()}")
+    if len(os.fsencode(path)) > MAX_PATH:
+        raise SettingsError(f"{path}: longer than a socket's path can be ({MAX_PATH} bytes)")
+    if path.exists() and not path.is_socket():
+        raise SettingsError(f"{path}: there already, and no socket")
+    try:
+        if group:
+            grp.getgrnam(group)
+    except KeyError as error:
+        raise SettingsError(f"socket_group: there is no group {group}") from error
+
+
 def _bind(path: Path, group: str) -> socket.socket:
+    require_place(path, group)
     if _answers(path):
         raise SettingsError(f"{path}: another signer answers there")
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)

@@ -166,6 +166,7 @@ async def test_the_file_is_named_before_or_after_the_verb(
         ("ledger.sqlite", "nowhere/ledger.sqlite", "ledger"),
         ("sqlite:///", "sqlit:///", "sqlit"),
         ("/ceilings.toml", "/nowhere.toml", "nowhere.toml"),
+        ("/signer.sock", "/nowhere/signer.sock", "there is no folder"),
     ],
 )
 async def test_the_signer_says_it_beforehand(

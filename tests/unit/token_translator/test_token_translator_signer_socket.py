@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from headgate.settings import SettingsError
 from testbed.waiting import until
 from token_translator import wire
 from token_translator.signer import server
@@ -120,6 +121,28 @@ async def test_nobody_takes_anothers_connections(
                 answered.append(False)
         assert answered == [True] * 16 + [False, True]
         await closed(*writers)
+
+
+@pytest.mark.parametrize(
+    ("place", "group", "words"),
+    [
+        ("nowhere/signer.sock", "", "there is no folder"),
+        ("file", "", "no socket"),
+        ("s" * 108, "", "longer than"),
+        ("signer.sock", "no-such-group", "no group no-such-group"),
+    ],
+)
+async def test_a_place_for_no_socket(tmp_path: Path, place: str, group: str, words: str) -> None:
+    """Where no socket can be made this is said, by `check-config` before and at the start."""
+    (tmp_path / "file").touch()
+    with pytest.raises(SettingsError, match=words):
+        server.require_place(tmp_path / place, group)
+    with pytest.raises(SettingsError, match=words):
+        async with server.listening(
+            Large(), tmp_path / place, allowed_uids=frozenset(), group=group
+        ):
+            pass
+    server.require_place(tmp_path / "signer.sock")
 
 
 async def closed(*writers: asyncio.StreamWriter) -> None:

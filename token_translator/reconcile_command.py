@@ -228,10 +228,18 @@ async def _hold(one: _Personal, holds: HoldStore, by: str, clock: Clock) -> bool
     if await holds.known(hold):
         return False
     identity, owner = Identity(one.iss, one.sub), one.actor or by
-    reason = f"{one.detail.removeprefix(f'by {owner}: ')} (put back)"
-    made = Hold(hold, identity, one.realm, owner, reason, clock.now())
+    made = Hold(hold, identity, one.realm, owner, _reason(one), clock.now())
     _, order = await holds.place(made)
     return order is not None
+
+
+def _reason(one: _Personal) -> str:
+    """Why somebody is held, as they are told it: without our word for whose word it was."""
+    if one.actor:
+        return one.detail.removeprefix(f"by {one.actor}").removeprefix(": ")
+    # Of an older version, which kept no owner apart.
+    by, _, reason = one.detail.partition(": ")
+    return reason if reason and by.startswith("by ") else one.detail
 
 
 def _many(number: int, what: str) -> str:

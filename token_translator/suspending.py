@@ -126,7 +126,7 @@ class Suspending:
         """
         held = await self._holds.in_force(identity=identity, limit=1)
         if held:
-            raise suspended(held[0].reason)
+            raise suspended(held[0].told)
 
     async def revoke(self, wanted: Revocation) -> tuple[Order, wire.Revoked | None]:
         """Revoke for good; the order as it was written, and None while the signer is away.

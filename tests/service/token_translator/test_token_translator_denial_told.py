@@ -152,6 +152,18 @@ async def test_at_the_hosts_terminal(site: Any, key_line: str, folder: Path, tmp
     assert (status, "iss:" in said) == (1, True), said
 
 
+async def test_whoever_is_suspended_reads_whose_word_it_is(site: Any, key_line: str):
+    """Reason and whose word, for anybody and for an administrator who wants to suspend others."""
+    body = {"iss": site.issuer.url, "sub": "erin", "reason": WHY}
+    ada = site.issuer.token("root-of-trust")
+    assert (await site.post("/v1/holds", body, token=ada)).status == 201
+    document = await problem(await certificate(site, key_line), 403, "suspended")
+    assert document["detail"] == f"You are suspended here: {WHY} (by an administrator)."
+    await held(site, sub="root-of-trust")
+    document = await problem(await site.post("/v1/holds", body, token=ada), 403, "suspended")
+    assert document["detail"] == f"You are suspended here: {WHY} (by the service importer)."
+
+
 async def test_no_certificate_slips_through(
     start: Any, issuer: Any, registry: Any, key_line: str, tmp_path: Path
 ):

@@ -15,6 +15,7 @@ import pytest
 from headgate.command import Completed, run
 from tests.service.token_translator.denial_world import (
     IMPORTER,
+    WHY,
     certificate,
     held,
     lift,
@@ -139,7 +140,8 @@ async def test_nothing_is_signed_on_yesterdays_database(
         async with asyncio.timeout(10):
             while (await certificate(site, key_line, "alice")).status != 201:
                 pass
-        await problem(await certificate(site, key_line), 403, "suspended")
+        told_why = await problem(await certificate(site, key_line), 403, "suspended")
+        assert told_why["detail"] == f"You are suspended here: {WHY} (by the service importer)."
         answer = await site.post("/v1/delegated-certificates", delegated, peer=site.peer())
         await problem(answer, 403, "service_stopped")
         assert (await terminal(folder, "start-service", "gateway")).status == 0

@@ -149,6 +149,7 @@ class Services:
             CommandFailure: no site, no token, or an audience that is not the site's.
         """
         site = self.site()
+        check_services(site.url, (audience,), self.sites.domain(site), by_person=True)
         async with self.http() as session:
             service = Service(audience=audience or site.audience)
             self.source = await self._choose(site, session, service)

@@ -127,8 +127,10 @@ def check_resource(url: str, named: str, domain: Domain) -> None:
     )
 
 
-def check_services(url: str, named: Iterable[str], domain: Domain) -> None:
-    """Refuse services and audiences that are not the site's own.
+def check_services(
+    url: str, named: Iterable[str], domain: Domain, *, by_person: bool = False
+) -> None:
+    """Refuse services and audiences that are not the site's own; the site or the person named them.
 
     Raises:
         CommandFailure: naming them, and how the person accepts them.
@@ -136,8 +138,10 @@ def check_services(url: str, named: Iterable[str], domain: Domain) -> None:
     foreign = [name for name in dict.fromkeys(named) if name and not domain.has_service(name)]
     if not foreign:
         return
+    names = ", ".join(foreign)
+    asked = f"{url} asks for tokens for {names}, which is not its own."
     raise CommandFailure(
-        f"{url} asks for tokens for {', '.join(foreign)}, which is not its own.",
+        f"{names} is not known as a service of {url}: no token for it." if by_person else asked,
         advice=f"If you know it to be the same site's: {accepting(url, foreign)}",
         code=FOREIGN,
     )

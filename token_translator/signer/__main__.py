@@ -181,6 +181,9 @@ def _authorities(settings: SignerSettings, options: Options) -> int:
     with opened(settings) as books:
         found = commands.list_authorities(books.ledger, SystemClock().now())
     for one in found:
+    if not found and not options.json:
+        words = "none is written down yet: `serve` does that with those of the settings"
+        print(words, file=sys.stderr)  # noqa: T201 - the terminal's answer
         if options.json:
             print(json.dumps(one))  # noqa: T201 - the answer
         else:
@@ -216,6 +219,8 @@ def _search(settings: SignerSettings, options: Options) -> int:
         words = f"entry {seq} is not what was written, and was left out: see `ledger verify`"
         print(f"headgate-signer: {words}", file=sys.stderr)  # noqa: T201 - the terminal's answer
     return 0 if found and not damaged else 1
+    if not found and not options.json:
+        print("nothing found", file=sys.stderr)  # noqa: T201 - the terminal's answer
 
 
 def _erase(settings: SignerSettings, options: Options) -> int:

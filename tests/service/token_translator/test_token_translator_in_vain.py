@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.service.token_translator.service_files import write_signer
 from tests.service.token_translator.signer_requests import connected, sign
 from tests.service.token_translator.test_token_translator_commands import run
 
@@ -66,6 +67,17 @@ async def test_a_host_beyond_the_ceilings_is_not_enrolled(site: Any, folder: Pat
     )
     assert (status, token[:8]) == (0, "hgenrol-")
     assert "the signer's ceilings were not looked at" in complaints
+
+
+async def test_empty_listings(tmp_path: Path) -> None:
+    """A signer that was only just made says so, where there is nothing to list."""
+    write_signer(tmp_path)
+    config = ("--config", tmp_path / "signer.toml")
+    status, said, complaints = await run("token_translator.signer", "authorities", *config)
+    assert (status, said) == (0, "")
+    assert "none is written down yet" in complaints
+    found = await run("token_translator.signer", "ledger", "search", *config)
+    assert found == (1, "", "nothing found\n")
 
 
 async def test_authorities_that_do_not_fit(make_signer: Any) -> None:

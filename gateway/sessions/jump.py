@@ -70,6 +70,8 @@ class Jump:
                 known_hosts=settings.known_hosts,
                 agent_path=None,
                 config=None,
+                x509_trusted_certs=None,
+                x509_trusted_cert_paths=[],
                 connect_timeout=CONNECT_TIMEOUT,
                 login_timeout=CONNECT_TIMEOUT,
                 keepalive_interval=5,

@@ -141,9 +141,12 @@ class SshConnector:
                 client_factory=lambda: client,
                 tunnel=tunnel or (),
                 known_hosts=self._settings.known_hosts,
-                # Nothing of the service user's own SSH set-up may leak into a user's connection.
+                # Nothing of our own SSH set-up may leak into a user's connection: all that asyncssh
+                # would look for below ~/.ssh is named, for HOME may be closed to us.
                 agent_path=None,
                 config=None,
+                x509_trusted_certs=None,
+                x509_trusted_cert_paths=[],
                 connect_timeout=CONNECT_TIMEOUT,
                 login_timeout=CONNECT_TIMEOUT,
                 keepalive_interval=15,

@@ -189,6 +189,16 @@ async def read(
     return b"".join([chunk async for chunk in chunks])
 
 
+async def test_whatever_home_is_sessions_are_opened(
+    subject: Subject, monkeypatch: pytest.MonkeyPatch
+):
+    """Below the gateway's HOME, which may be closed to it, nothing is looked for."""
+    # Looking there is an error, as in a folder that is closed to us.
+    monkeypatch.setenv("HOME", "/" + "x" * 300)
+    async with subject.session() as session:
+        assert await session.files(str(uuid.uuid4()), f"{subject.home}/none") is None
+
+
 async def test_a_submitted_job_runs_and_leaves_its_traces(subject: Subject):
     """A job gets an id, claims its row, and writes down its exit code and output."""
     sealed = subject.sealed('echo "$WORD"; exit 3', WORD="a 'b' c")

@@ -31,6 +31,7 @@ from token_translator.signer import (
 )
 from token_translator.signer.books import INDEX_KEY_BYTES, Books, open_current, opened, position
 from token_translator.signer.ceilings import Ceilings, read_ceilings
+from token_translator.signer.copied import Copied
 from token_translator.signer.copying import Copy
 from token_translator.signer.entries import Head
 from token_translator.signer.files import write_new
@@ -180,10 +181,10 @@ async def _check_books(settings: SignerSettings) -> None:
 def _authorities(settings: SignerSettings, options: Options) -> int:
     with opened(settings) as books:
         found = commands.list_authorities(books.ledger, SystemClock().now())
-    for one in found:
     if not found and not options.json:
-        words = "none is written down yet: `serve` does that with those of the settings"
-        print(words, file=sys.stderr)  # noqa: T201 - the terminal's answer
+        none = "none is written down yet: `serve` does that with those of the settings"
+        print(none, file=sys.stderr)  # noqa: T201 - the terminal's answer
+    for one in found:
         if options.json:
             print(json.dumps(one))  # noqa: T201 - the answer
         else:
@@ -218,9 +219,9 @@ def _search(settings: SignerSettings, options: Options) -> int:
     for seq in damaged:
         words = f"entry {seq} is not what was written, and was left out: see `ledger verify`"
         print(f"headgate-signer: {words}", file=sys.stderr)  # noqa: T201 - the terminal's answer
-    return 0 if found and not damaged else 1
     if not found and not options.json:
         print("nothing found", file=sys.stderr)  # noqa: T201 - the terminal's answer
+    return 0 if found and not damaged else 1
 
 
 def _erase(settings: SignerSettings, options: Options) -> int:
@@ -263,7 +264,7 @@ def _reconcile(settings: SignerSettings, options: Options) -> int:
         lost = restore.Lost(
             remembered=books.position.read(),
             serial=options.serial,
-            copy=commands.read_copy(options.copy) if options.copy else {},
+            copy=commands.read_copy(options.copy) if options.copy else Copied(),
             version=options.list_version,
             hosts=bool(ceilings.hostnames),
         )

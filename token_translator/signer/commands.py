@@ -13,7 +13,8 @@ from sqlalchemy import select
 from headgate.clock import rfc3339
 from headgate.identity import Identity
 from headgate.settings import SettingsError
-from token_translator.signer import authorities, kept, restore, retention, revocations
+from token_translator.signer import authorities, copied, kept, restore, retention, revocations
+from token_translator.signer.copied import Copied
 from token_translator.signer.entries import ChainError
 from token_translator.signer.ledger import DeclinedError, Ledger
 from token_translator.signer.persons import Persons
@@ -37,11 +38,14 @@ def verify(ledger: Ledger, copy: Path | None, now: datetime) -> tuple[int, dict[
                     kept.require(connection, entry, now)
         with ledger.reading() as connection:
             parts.require(connection, now)
-        same = restore.compare(ledger, read_copy(copy)) if copy is not None else None
+        held = Copied() if copy is None else read_copy(copy)
+        same = restore.compare(ledger, held)
     except ChainError as error:
         return 1, {"intact": False, "broken": str(error)}
     found = {"intact": True, "entries_until": head.seq, "serial": head.serial, "hash": head.hash}
-    return 0, found if same is None else {**found, "same_in_copy": same}
+    if copy is not None:
+        found |= {"same_in_copy": same, "strange_in_copy": held.strange}
+    return 0, found
 
 
 def find(
@@ -117,6 +121,7 @@ def reconcile(
         "put_back": done.put_back,
         "lost": done.lost,
         "revoked": done.revoked,
+        **({"strange_in_copy": done.strange} if done.strange else {}),
         **({"again": again} if done.after is not None else {}),
         "serials_above": done.head.serial,
         "entries_until": done.head.seq,
@@ -146,7 +151,7 @@ def list_authorities(ledger: Ledger, now: datetime) -> list[dict[str, Any]]:
     ]
 
 
-def read_copy(path: Path) -> Mapping[int, Any]:
+def read_copy(path: Path) -> Copied:
     """The entries in a file that a syslog server kept.
 
     Raises:
@@ -154,7 +159,7 @@ def read_copy(path: Path) -> Mapping[int, Any]:
     """
     try:
         with path.open("rb") as file:
-            return restore.read_copy(file)
+            return copied.read(file)
     except OSError as error:
         raise SettingsError(f"{path}: {error.strerror}") from error
 

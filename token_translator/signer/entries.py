@@ -165,11 +165,11 @@ def walk(entries: Iterable[Entry]) -> Head:
     beginning, removed = (0, GENESIS), (0, GENESIS)
     for entry in entries:
         document = _checked(entry)
-        follows = _follows(document)
+        before = follows(document)
         if head is None:
-            beginning = follows
-            head = Head(*follows)
-        if follows != (head.seq, head.hash):
+            beginning = before
+            head = Head(*before)
+        if before != (head.seq, head.hash):
             raise ChainError(f"entry {entry.seq}: it does not follow entry {head.seq}")
         if document["kind"] == "retained":
             removed = (document["through"], document["hash"])
@@ -201,7 +201,7 @@ def expiry(document: Mapping[str, Any]) -> int | None:
     return int(datetime.fromisoformat(document["valid_before"]).timestamp())
 
 
-def _follows(document: Mapping[str, Any]) -> tuple[int, str]:
+def follows(document: Mapping[str, Any]) -> tuple[int, str]:
     """The number and hash of what an entry says it follows."""
     before = document["after"] if document["kind"] == "restored" else document["seq"] - 1
     return before, document["prev"]

@@ -14,6 +14,7 @@ from token_translator.keys import fingerprint
 from token_translator.signer import authorities, commands, restore, revocations
 from token_translator.signer.authorities import Authorities
 from token_translator.signer.authority import FileAuthority, create, public_line
+from token_translator.signer.copied import Copied
 from token_translator.signer.krl import RevocationList
 from token_translator.signer.revocations import Wanted, orderer
 from token_translator.signer.tables import AUTHORITIES, LEDGER, REVOKED_SERIALS
@@ -137,7 +138,7 @@ def test_authorities_that_a_copy_has(books: Books, keys: list[FileAuthority]) ->
         for table in (AUTHORITIES, LEDGER, REVOKED_SERIALS):
             first = table.c.get("seq")
             connection.execute(delete(table) if first is None else delete(table).where(first > 1))
-    lost = restore.Lost(books.position.read(), copy={entry.seq: entry for entry in whole})
+    lost = restore.Lost(books.position.read(), copy=Copied.of(whole))
     done = restore.reconcile(books.ledger(), books.persons, lost, by=ROOT, now=NOW)
     assert done.put_back == len(whole) - 1
     assert not broken(books)

@@ -1,7 +1,7 @@
 """What was revoked after a backup stays revoked when the backup is put back."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 
 import pytest
@@ -9,6 +9,7 @@ from sqlalchemy import delete, insert, update
 
 from tests.unit.token_translator.ledger_books import ALICE, BOB, NOW, Books, issued, refused
 from token_translator.signer import commands, live, restore, revocations
+from token_translator.signer.copied import Copied
 from token_translator.signer.entries import Entry, Head
 from token_translator.signer.ledger import Ledger
 from token_translator.signer.revocations import KEPT_LONGER, Wanted, orderer
@@ -45,8 +46,7 @@ def reconcile(
     books: Books, copy: Sequence[Entry] = (), *, hosts: bool = False
 ) -> restore.Reconciled:
     """Make it whole again."""
-    entries: Mapping[int, Entry] = {entry.seq: entry for entry in copy}
-    lost = restore.Lost(books.position.read(), copy=entries, hosts=hosts)
+    lost = restore.Lost(books.position.read(), copy=Copied.of(copy), hosts=hosts)
     return restore.reconcile(books.ledger(), books.persons, lost, by=ROOT, now=NOW)
 
 

@@ -15,6 +15,7 @@ from token_translator import wire
 from token_translator.signer import authority, commands, restore
 from token_translator.signer.authorities import Authorities
 from token_translator.signer.ceilings import Ceilings
+from token_translator.signer.copied import Copied
 from token_translator.signer.revocations import orderer
 from token_translator.signer.signing import Signing
 from token_translator.signer.tables import MARKS
@@ -159,7 +160,7 @@ async def test_a_mark_comes_back_with_its_entry(books: Books, signing: Signing) 
     with books.engine.begin() as connection:
         for table in (MARKS, *MARKS.metadata.tables.values()):
             connection.execute(delete(table))
-    copy = {entry.seq: entry for entry in whole}
+    copy = Copied.of(whole)
     lost = restore.Lost(books.position.read(), 0, copy)
     restore.reconcile(
         books.ledger(), books.persons, lost, by=orderer("local:root"), now=HeldClock().now()

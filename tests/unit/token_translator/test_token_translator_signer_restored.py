@@ -11,7 +11,8 @@ from sqlalchemy import delete
 
 from headgate.settings import SettingsError
 from tests.unit.token_translator.ledger_books import ALICE, BOB, NOW, Books, issued, refused
-from token_translator.signer import live, restore, retention, revocations, search
+from token_translator.signer import copied, live, restore, retention, revocations, search
+from token_translator.signer.copied import Copied
 from token_translator.signer.entries import ChainError, Entry, Head
 from token_translator.signer.ledger import DeclinedError, Ledger, RestoredError
 from token_translator.signer.position import Position, encode
@@ -35,18 +36,18 @@ def elsewhere(books: Books) -> Ledger:
     return Ledger(engine=books.engine, persons=books.persons)
 
 
-def copied(entries: Sequence[Entry]) -> dict[int, Entry]:
+def kept(entries: Sequence[Entry]) -> Copied:
     """What a syslog server has of them, read from its file."""
     lines = [
         b"2026-11-21T12:00:00+00:00 host " + message(entry, facility=10, host="ca1", process=7)
         for entry in entries
     ]
-    return restore.read_copy([b"some other line", *lines, b'{"not": "ours"}', b"{broken"])
+    return copied.read([b"some other line", *lines, b'{"not": "ours"}', b"{broken"])
 
 
 def lost(books: Books, copy: Sequence[Entry] = (), serial: int = 0) -> restore.Lost:
     """What is known of what is gone."""
-    return restore.Lost(books.position.read(), serial, copied(copy))
+    return restore.Lost(books.position.read(), serial, kept(copy))
 
 
 def reconcile(books: Books, known: restore.Lost) -> restore.Reconciled:
@@ -146,7 +147,7 @@ def test_a_copy_brings_everything_back(books: Books) -> None:
     assert reconcile(books, lost(books, entries)) == restore.Reconciled(3, (), whole)
     assert books.ledger().verify() == whole
     assert live.revoked(books.ledger(), NOW).serials == ((2, 2),)
-    assert restore.compare(books.ledger(), copied(entries)) == 4
+    assert restore.compare(books.ledger(), kept(entries)) == 4
 
 
 def test_a_copy_with_a_hole(books: Books) -> None:
@@ -172,7 +173,7 @@ def test_a_forged_copy(books: Books) -> None:
     entries = books.ledger().append([issued(), issued()], NOW)
     go_back(books, 1)
     body = entries[1].entry.replace(entries[0].hash.encode(), b"0" * 64)
-    forged = restore.read_copy([body])
+    forged = copied.read([body])
     known = restore.Lost(books.position.read(), 0, forged)
     assert reconcile(books, known).put_back == 0
 
@@ -212,10 +213,10 @@ def test_a_copy_that_is_not_the_same(books: Books) -> None:
     entries = books.ledger().append([issued(), issued()], NOW)
     changed = entries[1].entry.replace(b'"kind":"issued"', b'"kind":"Issued"')
     with pytest.raises(ChainError, match="entry 2 is another"):
-        restore.compare(books.ledger(), restore.read_copy([changed]))
+        restore.compare(books.ledger(), copied.read([changed]))
     go_back(books, 1)
     with pytest.raises(ChainError, match="1 entries more"):
-        restore.compare(books.ledger(), copied(entries))
+        restore.compare(books.ledger(), kept(entries))
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"x" * 256, b'{"seq":1,"hash":"a","serial":1}'])

@@ -4,7 +4,6 @@ import contextlib
 import itertools
 import shutil
 import socket
-import sqlite3
 import subprocess
 import sys
 import time
@@ -27,6 +26,7 @@ from tests.service.token_translator.authority_keys import PIN, Agent, Token
 from tests.service.token_translator.service_files import (
     AUDIENCE,
     command,
+    start_counting,
     write_peer,
     write_signer,
     write_tokens,
@@ -144,6 +144,7 @@ async def registry(peer_keys: Keys) -> AsyncIterator[Registry]:
         return web.Response(text="ok")
 
     app = web.Application()
+
     async def by_name(request: web.Request) -> web.Response:
         verifier.verify(request.headers["Headgate-Peer"]).require("registry.read")
         name, realm = request.match_info["account"], request.query["realm"]
@@ -342,16 +343,8 @@ def folder(tmp_path: Path, peer_keys: Keys, empty_database: Path, counted: Itera
     key_file.chmod(0o600)
     shutil.copy(empty_database, tmp_path / "tokens.sqlite")
     # The signer is shared: a database that counts from 0 again would be an old one to it.
-    _start_counting(tmp_path / "tokens.sqlite", next(counted) * 10_000)
+    start_counting(tmp_path / "tokens.sqlite", next(counted) * 10_000)
     return tmp_path
-
-
-def _start_counting(database: Path, number: int) -> None:
-    with contextlib.closing(sqlite3.connect(database)) as connection:
-        connection.execute("UPDATE change_head SET version = ?", (number,))
-        counted = "UPDATE denial_head SET number = ?1, told_changes = ?1, told_denials = ?1"
-        connection.execute(counted, (number,))
-        connection.commit()
 
 
 @pytest.fixture

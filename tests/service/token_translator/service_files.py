@@ -1,5 +1,7 @@
 """Files of a translator and its signer, made as an administrator makes them."""
 
+import contextlib
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -84,3 +86,12 @@ def command(
     ran = subprocess.run(argv, check=False, timeout=60, capture_output=True, text=True, env=env)
     assert ran.returncode == 0, ran.stderr + ran.stdout
     return ran.stdout
+
+
+def start_counting(database: Path, number: int) -> None:
+    """Have a database of the HTTP service count its denials from there, all of it told."""
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        connection.execute("UPDATE change_head SET version = ?", (number,))
+        counted = "UPDATE denial_head SET number = ?1, told_changes = ?1, told_denials = ?1"
+        connection.execute(counted, (number,))
+        connection.commit()

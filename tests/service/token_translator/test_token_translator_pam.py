@@ -345,7 +345,8 @@ async def test_pam_deploy_writes_a_request_down(pam: Site, folder: Path) -> None
     done = await asyncio.to_thread(
         subprocess.run, argv, check=True, timeout=60, capture_output=True, text=True
     )
-    assert [line.split()[1:3] for line in done.stdout.splitlines()] == [["newcomer", "site1"]]
+    _, *requests = done.stdout.splitlines()
+    assert [line.split()[1:3] for line in requests] == [["newcomer", "site1"]]
 
 
 async def test_pam_deploy_for_the_suspended_is_refused(pam: Site) -> None:

@@ -1,6 +1,7 @@
 """Whether the site has revoked the certificate that is kept: its public list says so."""
 
 from headgate.cli import private_files
+from headgate.cli.failures import CommandFailure
 from headgate.cli.invocation import Invocation
 from headgate.cli.ssh import files
 from headgate.cli.ssh.identity import About, Identity
@@ -29,7 +30,7 @@ async def revoked(run: Invocation, identity: Identity, about: About) -> bool:
     try:
         async with run.anybodys_translator(about.site, QUICK_ANSWER) as translator:
             found = await translator.revocation_list(known.decode(errors="replace"))
-    except HeadgateError:
+    except (HeadgateError, CommandFailure):
         found = None  # as before: who is asked next says what is wrong
     if found is not None:
         if await _on(identity, found.content):

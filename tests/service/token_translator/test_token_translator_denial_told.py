@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from headgate.client import TokenTranslator
 from headgate.identity import Identity
 from tests.service.token_translator.denial_world import (
     IMPORTER,
@@ -162,6 +163,20 @@ async def test_whoever_is_suspended_reads_whose_word_it_is(site: Any, key_line: 
     await held(site, sub="root-of-trust")
     document = await problem(await site.post("/v1/holds", body, token=ada), 403, "suspended")
     assert document["detail"] == f"You are suspended here: {WHY} (by the service importer)."
+
+
+async def test_the_client_follows_the_list(site: Any, key_line: str):
+    """What `headgate ssh` asks: the list travels when it has changed, and only then."""
+    async with TokenTranslator(site.url) as client:
+        before = await client.revocation_list()
+        assert before is not None
+        assert before.content.startswith(b"SSHKRL")
+        assert await client.revocation_list(before.etag) is None
+        assert (await certificate(site, key_line)).status == 201
+        await held(site)
+        after = await client.revocation_list(before.etag)
+        assert after is not None
+        assert after.etag != before.etag
 
 
 async def test_no_certificate_slips_through(

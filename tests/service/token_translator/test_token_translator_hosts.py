@@ -235,7 +235,7 @@ async def test_hosts_renew_with_their_own_key(hosts: Site, folder: Path, host_ke
         ["login1.site.example"],
         True,
     )
-    fingerprint = (await asyncio.to_thread(verb, folder, "hosts")).split("  ")[1]
+    fingerprint = (await asyncio.to_thread(verb, folder, "hosts")).splitlines()[1].split()[1]
     await asyncio.to_thread(verb, folder, "forget-host", fingerprint)
     status, document = await ask(hosts, renewal(host_key))
     assert (status, document["code"]) == (403, "host_unknown")

@@ -64,7 +64,8 @@ async def make_private(folder: Path) -> None:
         await _mount("--bind", str(folder / name), place)
     (await run(("hostname", HOSTNAME), timeout=MOUNT_SECONDS)).checked()
     for place in ("/run/lock", "/run/sshd", "/var/spool/mail"):
-        Path(place).mkdir(mode=0o755)
+        Path(place).mkdir()
+        Path(place).chmod(0o755)  # whatever our umask is
     MARK.write_text(str(folder), encoding="utf-8")
 
 

@@ -148,7 +148,8 @@ class Process:
         }
         if component.runtime_directory:
             runtime = Path("/run") / component.runtime_directory
-            runtime.mkdir(mode=0o755, exist_ok=True)
+            runtime.mkdir(exist_ok=True)
+            runtime.chmod(0o755)  # whatever our umask is: munge's clients have to get in
             os.chown(runtime, account.pw_uid, account.pw_gid)
         identity: _Identity = {}
         if component.user:

@@ -1,6 +1,7 @@
 """What every test gets, and the real site that all of one process who need one share."""
 
 import itertools
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 import pytest
@@ -15,9 +16,12 @@ LocalUser = Callable[..., Awaitable[str]]
 
 
 @pytest.fixture(autouse=True)
-def fresh_logging() -> Iterator[None]:
-    """Undo `logs.configure` of commands under test: it writes to a stream that is theirs."""
+def own_process() -> Iterator[None]:
+    """Undo what commands under test set for their process: the log's stream, and the umask."""
+    mask = os.umask(0o022)
+    os.umask(mask)
     yield
+    os.umask(mask)
     structlog.reset_defaults()
 
 

@@ -23,7 +23,8 @@ pytestmark = pytest.mark.site
 BARE = Options(services=frozenset())
 
 OWNER = """
-import asyncio, signal
+import asyncio, os, signal
+os.umask(0o077)  # as on many a hardened machine
 # Whoever runs the tests in the background has taken the interrupt away from us.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from headgate import logs

@@ -1,9 +1,7 @@
 """Where the programs read their settings: alike for all of them."""
 
-import os
 import sys
 import tomllib
-from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
@@ -15,14 +13,6 @@ ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"]
 PROGRAMS = sorted(set(SCRIPTS) - {"headgate", "headgate-krl-fetch"})
 """Those of services; people's command, and what nodes have, need no such file."""
-
-
-@pytest.fixture(autouse=True)
-def _mask() -> Iterator[None]:
-    """Services set their umask for themselves."""
-    mask = os.umask(0o022)
-    yield
-    os.umask(mask)
 
 
 def status(program: str, words: list[str], monkeypatch: pytest.MonkeyPatch) -> int:

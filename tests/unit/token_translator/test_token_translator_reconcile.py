@@ -83,7 +83,7 @@ async def test_the_last_word_about_each_hold_counts(
     found = {one.identity.sub: one for one in await holds.in_force(limit=9)}
     assert set(found) == {"bob", "carol"}
     assert (str(found["bob"].id), found["bob"].owner) == (bobs, "peer:x")
-    assert found["bob"].reason == "lost (put back)"
+    assert found["bob"].reason == "lost"
     # Noted before notes had owners: the administrator's own.
     assert found["carol"].owner == "local:root"
     assert await holds.denial(Identity(ISS, "erin"), "site1") is None

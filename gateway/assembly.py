@@ -89,16 +89,7 @@ async def assembled(settings: Settings) -> AsyncIterator[Gateway]:
         # A service that hangs must not use up the connections to the others.
         connector = aiohttp.TCPConnector(limit=0, limit_per_host=PEER_CONNECTIONS)
         http = await stack.enter_async_context(aiohttp.ClientSession(connector=connector))
-        registry = Registry(
-            client=RegistryClient(
-                url=settings.registry.url,
-                timeout=REGISTRY_SECONDS,
-                session=http,
-                headers=signer.headers,
-                clock=clock,
-            ),
-            clock=clock,
-        )
+        registry = registry_of(settings, http, signer, clock)
         changes = ChangeFeed(
             url=settings.token_translator.url, session=http, headers=signer.headers, clock=clock
         )
@@ -274,3 +265,17 @@ def signer_of(settings: Settings) -> PeerSigner:
     except Exception as error:  # whatever the libraries make of a key that cannot sign
         raise SettingsError(f"{path}: not an Ed25519 private key") from error
     return signer
+
+
+def registry_of(
+    settings: Settings, http: aiohttp.ClientSession, signer: PeerSigner, clock: Clock
+) -> Registry:
+    """Who has which account here, asked in the gateway's name."""
+    client = RegistryClient(
+        url=settings.registry.url,
+        timeout=REGISTRY_SECONDS,
+        session=http,
+        headers=signer.headers,
+        clock=clock,
+    )
+    return Registry(client=client, clock=clock)

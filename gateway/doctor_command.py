@@ -8,18 +8,14 @@ from pathlib import Path
 import aiohttp
 import msgspec
 
-from gateway.assembly import cluster_of, connector_of, signer_of
+from gateway.assembly import cluster_of, connector_of, registry_of, signer_of
 from gateway.doctor import Doctor, Finding, Level, Patient, lines, refused
-from gateway.registry import Registry
 from gateway.settings import ClusterSettings, Settings
 from gateway.translator import Translator
 from headgate.clock import SystemClock
 from headgate.oidc import TokenVerifier
 from headgate.problems import Forbidden, Problem
-from headgate.registry import RegistryClient
 from headgate.settings import SettingsError
-
-REGISTRY_SECONDS = 5.0
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -78,16 +74,7 @@ async def _look_at(
         clock=clock,
         wait=arguments.wait,
     )
-    registry = Registry(
-        client=RegistryClient(
-            url=settings.registry.url,
-            timeout=REGISTRY_SECONDS,
-            session=http,
-            headers=signer.headers,
-            clock=clock,
-        ),
-        clock=clock,
-    )
+    registry = registry_of(settings, http, signer, clock)
     verifier = TokenVerifier(
         issuers=settings.issuers, audience=settings.url, session=http, clock=clock
     )

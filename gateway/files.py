@@ -10,6 +10,7 @@ from typing import TypeVar
 import structlog
 
 from gateway import archive
+from gateway.asking import ask
 from gateway.registry import Registry
 from gateway.removals import require_files
 from gateway.sessions import files
@@ -18,10 +19,7 @@ from gateway.sessions.files import PAGE, Entry, Place, Status
 from gateway.sessions.pool import SessionPool
 from gateway.sessions.session import (
     PART,
-    SessionDenied,
-    SessionLost,
     SessionRefused,
-    SessionUnavailable,
     UserSession,
 )
 from gateway.sessions.user import User
@@ -30,7 +28,6 @@ from gateway.translator import Translator
 from headgate.identity import Principal
 from headgate.problems import (
     Conflict,
-    Forbidden,
     Invalid,
     NotFound,
     Problem,
@@ -226,20 +223,10 @@ class Folder:
         self, question: Callable[[UserSession], Awaitable[T]], *, again: bool = True
     ) -> T:
         """One question; a session that is lost meanwhile is replaced once."""
-        for last in (not again, True):
-            try:
-                async with self._pool.with_token(self._user, self._certify) as session:
-                    return await question(session)
-            except SessionRefused as refusal:
-                raise _problem(refusal) from refusal
-            except SessionDenied as error:
-                raise Forbidden(f"This is not possible now: {error}.", code="suspended") from error
-            except SessionUnavailable as error:
-                raise Unavailable("The login node does not answer.", retry_after=5) from error
-            except SessionLost as error:
-                if last:
-                    raise Unavailable("The login node does not answer.", retry_after=5) from error
-        raise AssertionError("the last try returns or raises")
+        try:
+            return await ask(self._pool, self._user, self._certify, question, again=again)
+        except SessionRefused as refusal:
+            raise _problem(refusal) from refusal
 
 
 async def _finished(session: UserSession, place: Place, path: str) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 
 import structlog
 
+from gateway.asking import ask
 from gateway.clusters import Cluster, Clusters
 from gateway.in_flight import InFlight
 from gateway.jobs import HELD_WORDS, Job, JobSpec, Sealed, State, check_spec, is_row
@@ -18,19 +19,13 @@ from gateway.runner.script import seal
 from gateway.selection import Selection
 from gateway.sessions.credentials import Certify
 from gateway.sessions.pool import SessionPool
-from gateway.sessions.session import (
-    PART,
-    SessionDenied,
-    SessionLost,
-    SessionRefused,
-    SessionUnavailable,
-)
+from gateway.sessions.session import PART, SessionRefused, UserSession
 from gateway.sessions.user import User
 from gateway.store import Request, Store
 from gateway.translator import Translator
 from headgate.clock import Clock
 from headgate.identity import Principal
-from headgate.problems import Conflict, Forbidden, NotFound, Unavailable
+from headgate.problems import Conflict, NotFound, Unavailable
 from headgate.registry import Account
 
 log = structlog.get_logger(__name__)
@@ -259,27 +254,21 @@ class Jobs:
 
         `waiting`: that nothing was printed yet is an empty part.
         """
-        for last in (False, True):
-            try:
-                async with self._pool.with_token(_user(job), certify) as session:
-                    chunks = session.read(job.id, job.directory, file, offset=offset, limit=limit)
-                    async with aclosing(chunks):
-                        return b"".join([chunk async for chunk in chunks])
-            except SessionRefused as refusal:
-                if refusal.code == "no_file" and waiting:
-                    return b""
-                if refusal.code == "no_file":
-                    words = "The job has printed nothing yet."
-                    raise NotFound(words, code="no_output") from refusal
-                raise Unavailable("The file cannot be read now.", retry_after=5) from refusal
-            except SessionDenied as error:
-                raise Forbidden(f"This is not possible now: {error}.", code="suspended") from error
-            except SessionUnavailable as error:
-                raise Unavailable("The login node does not answer.", retry_after=5) from error
-            except SessionLost as error:
-                if last:
-                    raise Unavailable("The login node does not answer.", retry_after=5) from error
-        raise AssertionError("the second try returns or raises")
+
+        async def read(session: UserSession) -> bytes:
+            chunks = session.read(job.id, job.directory, file, offset=offset, limit=limit)
+            async with aclosing(chunks):
+                return b"".join([chunk async for chunk in chunks])
+
+        try:
+            return await ask(self._pool, _user(job), certify, read)
+        except SessionRefused as refusal:
+            if refusal.code == "no_file" and waiting:
+                return b""
+            if refusal.code == "no_file":
+                words = "The job has printed nothing yet."
+                raise NotFound(words, code="no_output") from refusal
+            raise Unavailable("The file cannot be read now.", retry_after=5) from refusal
 
 
 def _directory(cluster: Cluster, account: Account, row: str) -> str:
